@@ -89,8 +89,15 @@ setuptools.setup(
         ]
     ),
     package_data={
+        "datasets": ["*.png", "*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
-        "motley_tff": ["report/*.js", "tables/*.csv"],
+        "motley_tff": [
+            "report/*.css",
+            "report/*.js",
+            "report/*.mplstyle",
+            "report/*.yaml",
+            "tables/*.csv",
+        ],
     },
     entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
 )

@@ -26,6 +26,7 @@ SIDE = 32
 COLUMNS = ("vendor", "file", "subject", "scan", "suvr")
 # Slices have 128 to 400 pixels a side; what is far larger is no slice, and would fill the memory.
 MAX_SIDE = 4096
+_LARGEST = float(np.finfo(np.float32).max)
 _FIELDS = ("images", "suvr", "subject", "scan")
 
 
@@ -111,8 +112,8 @@ def _scans(arrays: Mapping[str, np.ndarray], index: int, vendor: str) -> Scans:
                 words = "floats" if kind == "f" else "text"
                 expected = f"{words} [{len(images)}] as there are images"
                 raise files.other_array(name, array, expected)
-    if (is_wrong := ~(np.isfinite(suvr) & (suvr > 0))).any():
-        raise UserError(f"{place} suvr", suvr[is_wrong][0], "numbers above 0")
+    if (is_wrong := ~((suvr > 0) & (suvr <= _LARGEST))).any():
+        raise UserError(f"{place} suvr", suvr[is_wrong][0], "numbers above 0, of float32")
     if images.dtype != np.uint8 and (is_wrong := ~(np.isfinite(images) & (images >= 0))).any():
         raise UserError(f"{place} images", images[is_wrong][0], "numbers of at least 0")
     return Scans(images, suvr, subjects, scans)
@@ -123,19 +124,18 @@ def read_folder(labels: Path) -> Collection:
     table's folder, such as `SIEMENS/I240520_50.png`), subject, scan and suvr, empty for no label.
     UserError if a column is missing, a value is none, or an image is missing or broken.
     """
-    rows = list(_rows(labels))
     left_out = collections.Counter[str]()
     examples: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
-    for line, row in rows:
-        of_vendor = examples.setdefault(row["vendor"], [])
+    listed: set[str] = set()
+    for line, row in read_csv(labels, COLUMNS):
+        scans = examples.setdefault(row["vendor"], [])
         with errors.at(f"{labels} line {line}"):
-            suvr = _suvr(row["suvr"])
+            suvr = _suvr(row, listed)
             image = None if suvr is None else shrink(_png(labels.parent, row["file"]))
         if suvr is None or image is None:
             left_out["no label" if suvr is None else "blank"] += 1
         else:
-            of_vendor.append((image, suvr, row["subject"], row["scan"]))
-    listed = {row["file"] for _, row in rows}
+            scans.append((image, suvr, row["subject"], row["scan"]))
     folders = {Path(file).parts[0] for file in listed}
     for path in sorted(labels.parent.glob("*/*.png")):
         if path.relative_to(labels.parent).as_posix() not in listed:
@@ -149,18 +149,18 @@ def read_folder(labels: Path) -> Collection:
     return Collection({vendor: stack(examples[vendor]) for vendor in sorted(examples)}, facts)
 
 
-def _rows(labels: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line number, stripped cells by column)."""
-    files_seen: set[str] = set()
-    for line, row in read_csv(labels, COLUMNS):
-        place = f"{labels} line {line}"
-        empty = [name for name in COLUMNS if name != "suvr" and not row[name]]
-        if empty:
-            raise UserError(place, f"an empty cell for {', '.join(empty)}")
-        if row["file"] in files_seen:
-            raise UserError(place, f"the file {row['file']!r} a second time", "each once")
-        files_seen.add(row["file"])
-        yield line, row
+def _suvr(row: Mapping[str, str], listed: set[str]) -> float | None:
+    """Returns a row's SUVR, None if it has none, and adds its file to those listed."""
+    if empty := [name for name in COLUMNS if name != "suvr" and not row[name]]:
+        raise UserError("", f"an empty cell for {', '.join(empty)}")
+    if row["file"] in listed:
+        raise UserError("", f"the file {row['file']!r} a second time", "each once")
+    listed.add(row["file"])
+    suvr = positive_number(row["suvr"])
+    if row["suvr"] and suvr is None:
+        expected = "a number above 0, or nothing for an image without label"
+        raise UserError("suvr", repr(row["suvr"][:40]), expected)
+    return suvr
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -180,21 +180,13 @@ def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
             yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
 
 
-def _suvr(cell: str) -> float | None:
-    suvr = positive_number(cell)
-    if cell and suvr is None:
-        expected = "a number above 0, or nothing for an image without label"
-        raise UserError("suvr", repr(cell[:40]), expected)
-    return suvr
-
-
 def positive_number(text: str) -> float | None:
-    """Returns a finite number above 0, or None if the text is none."""
+    """Returns a number above 0 that float32 has, or None if the text is none."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if np.isfinite(value) and value > 0 else None
+    return value if 0 < value <= _LARGEST else None
 
 
 def _png(folder: Path, file: str) -> np.ndarray:

@@ -47,14 +47,12 @@ def findings(clients: Mapping[str, Columns], label: str | None = None) -> list[s
     """
     if not clients:
         return []
-    label = label if label in next(iter(clients.values())) else None
-    return [
-        *_alike_ids(clients),
-        *_constant_columns(clients, label),
-        *_single_labels(clients, label),
-        *_label_in_a_column(clients, label),
-        *_duplicates(clients),
-    ]
+    names = next(iter(clients.values()))
+    table = {name: np.concatenate([c[name] for c in clients.values()]) for name in names}
+    sizes = [len(next(iter(columns.values()))) for columns in clients.values()]
+    owners = np.repeat(np.array(list(clients), object), sizes)
+    flat = {name: values for name, values in table.items() if values.ndim == 1}
+    return [*_alike_ids(clients), *_odd_columns(flat, owners, label), *_duplicates(table, owners)]
 
 
 def listed(names: Sequence[str], limit: int = _NAMED) -> str:
@@ -77,79 +75,55 @@ def _alike_ids(client_ids: Iterable[str]) -> Iterator[str]:
         )
 
 
-def _constant_columns(clients: Mapping[str, Columns], label: str | None) -> Iterator[str]:
-    names = []
-    for column in next(iter(clients.values())):
-        values = _together(clients, column)
-        if values.ndim == 1 and column != label and len(pd.unique(values)) == 1:
-            names.append(f"{column} ({values[0]})")
-    if names:
-        yield f"constant, and so of no use: {listed(names, 10)}"
-
-
-def _single_labels(clients: Mapping[str, Columns], label: str | None) -> Iterator[str]:
-    if label is None or _together(clients, label).ndim != 1:
+def _odd_columns(flat: Columns, owners: np.ndarray, label: str | None) -> Iterator[str]:
+    codes = {name: pd.factorize(values)[0] for name, values in flat.items()}
+    features = [name for name in flat if name != label]
+    constant = [f"{name} ({flat[name][0]})" for name in features if np.ptp(codes[name]) == 0]
+    if constant:
+        yield f"constant, and so of no use: {listed(constant, 10)}"
+    if label not in codes:
         return
-    single = [i for i, columns in clients.items() if len(pd.unique(columns[label])) == 1]
-    if single:
+    labels = codes[label]
+    numbers = pd.Series(labels).groupby(owners, sort=False).nunique()
+    if single := [*numbers.index[numbers == 1]]:
         yield (
-            f"clients with one label only: {len(single):,} of {len(clients):,} ({listed(single)}); "
+            f"clients with one label only: {len(single):,} of {len(numbers):,} ({listed(single)}); "
             "a model of their own that always says it is right there"
         )
-
-
-def _label_in_a_column(clients: Mapping[str, Columns], label: str | None) -> Iterator[str]:
-    if label is None:
-        return
-    labels = pd.factorize(_together(clients, label))[0]
-    for column in next(iter(clients.values())):
-        values = _together(clients, column)
-        if column == label or values.ndim != 1 or labels.ndim != 1:
-            continue
-        codes = pd.factorize(values)[0]
-        if codes.max() == labels.max() > 0 and np.array_equal(codes, labels):
+    for name in features:
+        if labels.max() > 0 and np.array_equal(codes[name], labels):
             yield (
-                f"column {column} tells the label outright: each of its values goes with one "
-                "label; leave it out unless it will be known beforehand"
+                f"column {name} tells the label outright: each of its values goes with one label; "
+                "leave it out unless it will be known beforehand"
             )
 
 
-def _duplicates(clients: Mapping[str, Columns]) -> Iterator[str]:
-    rows = np.concatenate([_rows(columns) for columns in clients.values()])
-    sizes = [len(next(iter(columns.values()))) for columns in clients.values()]
-    table = pd.DataFrame({
-        "row": np.unique(rows, return_inverse=True)[1].ravel(),
-        "client": np.repeat(np.arange(len(clients)), sizes),
-    })  # fmt: skip
-    ids = list(clients)
-    within = table[table.duplicated()]
+def _duplicates(table: Columns, owners: np.ndarray) -> Iterator[str]:
+    examples = pd.DataFrame({"row": _rows(table), "client": owners})
+    within = examples[examples.duplicated()]
     if len(within):
-        most = [ids[i] for i in within.client.value_counts().index]
         yield (
-            f"duplicated: {len(within):,} of {len(table):,} examples stand more than once in a "
-            f"client ({listed(most)}), and may be in what trains and in what evaluates"
+            f"duplicated: {len(within):,} of {len(examples):,} examples stand more than once in a "
+            f"client ({listed([*within.client.value_counts().index])}), and may be in what trains "
+            "and in what evaluates"
         )
-    pairs = table.drop_duplicates()
+    pairs = examples.drop_duplicates()
     shared = pairs[pairs.duplicated("row", keep=False)]
     if len(shared):
-        count = int(table.row.isin(shared.row).sum())
-        which = [ids[i] for i in sorted(shared[shared.row == shared.row.iloc[0]].client)]
+        count = int(examples.row.isin(shared.row).sum())
+        some = [*shared[shared.row == shared.row.iloc[0]].client]
         yield (
-            f"in several clients: {count:,} of {len(table):,} examples have an equal one in "
-            f"another client (such as {listed(which)}): what one trains on may test another"
+            f"in several clients: {count:,} of {len(examples):,} examples have an equal one in "
+            f"another client (such as {listed(some)}): what one trains on may test another"
         )
 
 
-def _rows(columns: Columns) -> np.ndarray:
-    """Returns each example's bytes as one value, [n]; of text its hash."""
+def _rows(table: Columns) -> np.ndarray:
+    """Returns a number for each example, the same for equal ones, [n]; text counts by its hash."""
     parts = []
-    for values in columns.values():
+    for values in table.values():
         if values.dtype.kind in "OUS":
             values = pd.util.hash_array(values.astype(object))
         parts.append(np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8))
     rows = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    return rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
-
-
-def _together(clients: Mapping[str, Columns], column: str) -> np.ndarray:
-    return np.concatenate([columns[column] for columns in clients.values()])
+    return np.unique(rows.view(f"V{rows.shape[1]}").ravel(), return_inverse=True)[1].ravel()

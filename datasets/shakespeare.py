@@ -40,8 +40,8 @@ import tensorflow as tf
 
 from datasets import (
     files,
-    hdf5_files,
     leaf_files,
+    native_files,
     next_words,
     splits,
     sqlite_clients,
@@ -300,8 +300,7 @@ def _of_hdf5(path: Path) -> dict[str, list[str]]:
     import h5py  # Takes 0.1 s.
 
     with errors.at(path), files.readable_as("HDF5", OSError, KeyError):
-        if problem := hdf5_files.problem(path):
-            raise files.unreadable("HDF5", problem)
+        native_files.read("HDF5", path)
         with h5py.File(path) as file:
             if not isinstance(roles := file.get("examples"), h5py.Group):
                 raise UserError("", sorted(file, key=str)[:5], "a group examples")

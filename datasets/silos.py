@@ -1,7 +1,7 @@
 """What cross-silo data sets share: MATLAB cell arrays, splits inside silos, scaling, tasks."""
 
 import dataclasses
-import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datasets import files, matlab_files, splits
+from datasets import files, native_files, splits
 from datasets.models import linear
 from datasets.options import DataOptions, SiloShares
 from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
@@ -19,8 +19,6 @@ PARTS = ("train", "valid", "test")
 SPLITTABLE = "a silo of 3 examples or more"
 # {part: {field: array}}
 Parts = dict[str, dict[str, np.ndarray]]
-
-_ARRAYS = ("X", "Y")
 
 
 class Source(NamedTuple):
@@ -194,39 +192,31 @@ def read_cells(path: Path, expected: Source) -> Arrays:
 
 
 def _read_cells(path: Path, expected: Source) -> Arrays:
-    import scipy.io
-
-    # SciPy raises whatever its parser trips over in a broken file.
-    with files.readable_as("a MATLAB 5 file", Exception):
-        data = path.read_bytes()
-        if matlab_files.is_hdf5(data):
-            advice = f"load it in MATLAB, and save -v7 {path.name} {' '.join(_ARRAYS)}"
+    with path.open("rb") as file:
+        if file.read(11).startswith((b"MATLAB 7.3 ", b"\x89HDF\r\n\x1a\n")):
+            advice = f"load it in MATLAB, and save -v7 {path.name} X Y"
             raise UserError("", "a MATLAB v7.3 file, which is HDF5", "one of v5 to v7", advice)
-        matlab_files.check(data, _ARRAYS)
-        listed = scipy.io.whosmat(io.BytesIO(data))
-        arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=_ARRAYS)
-    contents = {name: f"{kind} {list(shape)}" for name, shape, kind in listed}
-    x, y = arrays.get("X"), arrays.get("Y")
-    axis = 0 if expected.is_row else 1
-    are_lines = [
-        a is not None and a.dtype == object and a.ndim == 2 and a.shape[axis] == 1 and a.size > 0
-        for a in (x, y)
-    ]
-    if not all(are_lines) or x.size != y.size:
+    arrays = native_files.read("MATLAB 5", path)
+    contents = json.loads(str(arrays.pop("contents")))
+    number = len(arrays) // 2
+    shape = f"cell {[1, number] if expected.is_row else [number, 1]}"
+    if not number or [contents.get("X"), contents.get("Y")] != [shape, shape]:
         cells = f"cell arrays X and Y of shape {expected.shape}, with as many cells in X as in Y"
         raise UserError("", contents, cells)
-    x, y = x.ravel(), y.ravel()
+    x, y = ([arrays[f"{name} {i}"] for i in range(number)] for name in "XY")
     width = np.shape(x[0])[-1] if np.ndim(x[0]) == 2 else None
     for i, (features, targets) in enumerate(zip(x, y, strict=True)):
         _check_silo(expected, i, features, targets, width)
-    features, targets = ([a.astype(np.float64) for a in cells] for cells in (x, y))
-    return Arrays(features, [column.ravel() for column in targets], {})
+    targets_of_silos = [column.astype(np.float64).ravel() for column in y]
+    return Arrays([array.astype(np.float64) for array in x], targets_of_silos, {})
 
 
-def _check_silo(expected: Source, index: int, x: Any, y: Any, width: int | None) -> None:
+def _check_silo(
+    expected: Source, index: int, x: np.ndarray, y: np.ndarray, width: int | None
+) -> None:
     place = f"{expected.silo} {index}"
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"
-    numeric = all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in (x, y))
+    numeric = all(a.dtype.kind in "biuf" for a in (x, y))
     if not numeric or x.ndim != 2 or x.shape[1] != width or y.shape != (len(x), 1) or not len(x):
         x_shape = f"[{expected.example}, {width or expected.width}]"
         numbers = f"numbers X {x_shape} and Y [{expected.example}, 1], at least one"

@@ -205,7 +205,7 @@ def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
     x = np.linspace(-4.0, 4.0, 17)
     ridge = np.stack([x, 0.1 + region.roughness * rng.random(len(x))], axis=1)
     hills = np.concatenate([ridge, [[4.0, -0.2], [-4.0, -0.2]]])
-    return [Shape(hills, region.hills), Shape(_box(-6.0, -6.0, 6.0, 0.08), region.ground)]
+    return [Shape(hills, region.hills), _block(region.ground, -6.0, 0.08, 12.0)]
 
 
 def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) -> np.ndarray:
@@ -224,23 +224,19 @@ def _encode(pixels: np.ndarray) -> bytes:
     return out.getvalue()
 
 
-def _box(left: float, bottom: float, right: float, top: float) -> np.ndarray:
-    return np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
+def _block(
+    colour: Colour, bottom: float, top: float, low: float, high: float | None = None, x: float = 0.0
+) -> Shape:
+    """Returns a block around x, as wide as `low` below and `high` (if None as `low`) above."""
+    a, b = low / 2, (low if high is None else high) / 2
+    return Shape(np.array([[x - a, bottom], [x + a, bottom], [x + b, top], [x - b, top]]), colour)
 
 
-def _around(width: float, bottom: float, top: float) -> np.ndarray:
-    return _box(-width / 2, bottom, width / 2, top)
-
-
-def _taper(low_width: float, high_width: float, bottom: float, top: float) -> np.ndarray:
-    low, high = low_width / 2, high_width / 2
-    return np.array([[-low, bottom], [low, bottom], [high, top], [-high, top]])
-
-
-def _bow(centre: float, bottom: float, width: float, height: float) -> np.ndarray:
+def _bow(colour: Colour, bottom: float, width: float, height: float) -> Shape:
     """Returns half an ellipse that stands on its flat side."""
     angles = np.linspace(0.0, np.pi, 17)
-    return np.stack([centre + width / 2 * np.cos(angles), bottom + height * np.sin(angles)], axis=1)
+    x, y = width / 2 * np.cos(angles), bottom + height * np.sin(angles)
+    return Shape(np.stack([x, y], axis=1), colour)
 
 
 def _paints(rng: np.random.Generator, material: Colour) -> tuple[Colour, Colour, Colour]:
@@ -251,12 +247,11 @@ def _paints(rng: np.random.Generator, material: Colour) -> tuple[Colour, Colour,
 
 def _tower(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height = rng.uniform(0.22, 0.5), rng.uniform(0.7, 1.0)
-    windows = [
-        Shape(_around(width * 0.3, y, y + 0.07), dark)
-        for y in np.linspace(0.15, height - 0.15, rng.integers(2, 6))
-    ]
-    roof = _taper(width * rng.uniform(1.0, 1.5), 0.0, height, height + rng.uniform(0.15, 0.35))
-    return [Shape(_around(width, 0.0, height), main), *windows, Shape(roof, accent)]
+    storeys = np.linspace(0.15, height - 0.15, rng.integers(2, 6))
+    windows = [_block(dark, y, y + 0.07, width * 0.3) for y in storeys]
+    roof = width * rng.uniform(1.0, 1.5)
+    roof_block = _block(accent, height, height + rng.uniform(0.15, 0.35), roof, 0.0)
+    return [_block(main, 0.0, height, width), *windows, roof_block]
 
 
 def _dome(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
@@ -264,10 +259,10 @@ def _dome(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) 
     cap = width * rng.uniform(0.5, 0.9)
     top = height + rng.uniform(0.3, 0.6)
     return [
-        Shape(_around(width, 0.0, height), main),
-        Shape(_around(0.04, top - 0.05, top + 0.2), dark),
-        Shape(_bow(0.0, height, cap, top - height), accent),
-        Shape(_bow(0.0, 0.0, width * 0.2, height * 0.8), dark),
+        _block(main, 0.0, height, width),
+        _block(dark, top - 0.05, top + 0.2, 0.04),
+        _bow(accent, height, cap, top - height),
+        _bow(dark, 0.0, width * 0.2, height * 0.8),
     ]
 
 
@@ -279,7 +274,7 @@ def _pyramid(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colou
     ]
     if rng.random() < 0.5:
         part = rng.uniform(0.15, 0.4)
-        shapes.append(Shape(_taper(width * part, 0.0, height * (1 - part), height), accent))
+        shapes.append(_block(accent, height * (1 - part), height, width * part, 0.0))
     return shapes
 
 
@@ -287,10 +282,10 @@ def _gate(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) 
     width, height = rng.uniform(0.7, 1.3), rng.uniform(0.6, 1.0)
     opening = width * rng.uniform(0.35, 0.6)
     return [
-        Shape(_around(width, 0.0, height), main),
-        Shape(_around(width * 1.1, height, height + rng.uniform(0.06, 0.2)), accent),
-        Shape(_around(opening, 0.0, height * 0.45), dark),
-        Shape(_bow(0.0, height * 0.44, opening, height * 0.3), dark),
+        _block(main, 0.0, height, width),
+        _block(accent, height, height + rng.uniform(0.06, 0.2), width * 1.1),
+        _block(dark, 0.0, height * 0.45, opening),
+        _bow(dark, height * 0.44, opening, height * 0.3),
     ]
 
 
@@ -302,8 +297,8 @@ def _bridge(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour
             cable = np.array([[side - reach, deck], [side, height], [side + reach, deck]])
             inner = cable * [1.0, 0.94] + [0.0, 0.01]
             shapes.append(Shape(np.concatenate([cable, inner[::-1]]), dark))
-        shapes.append(Shape(_box(side - 0.05, 0.0, side + 0.05, height), accent))
-    return [*shapes, Shape(_around(2.2, deck, deck + rng.uniform(0.06, 0.12)), main)]
+        shapes.append(_block(accent, 0.0, height, 0.1, x=side))
+    return [*shapes, _block(main, deck, deck + rng.uniform(0.06, 0.12), 2.2)]
 
 
 def _pagoda(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
@@ -312,22 +307,19 @@ def _pagoda(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour
     shapes = []
     for i in range(count):
         wide = width * (1 - 0.75 * i / count)
-        shapes.append(Shape(_around(wide * 0.7, i * step, (i + 0.6) * step), main))
-        shapes.append(Shape(_taper(wide, wide * 0.5, (i + 0.5) * step, (i + 1) * step), accent))
-    return [*shapes, Shape(_around(0.04, count * step, count * step + 0.12), dark)]
+        shapes.append(_block(main, i * step, (i + 0.6) * step, wide * 0.7))
+        shapes.append(_block(accent, (i + 0.5) * step, (i + 1) * step, wide, wide * 0.5))
+    return [*shapes, _block(dark, count * step, count * step + 0.12, 0.04)]
 
 
 def _temple(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
     width, height, count = rng.uniform(1.0, 1.7), rng.uniform(0.4, 0.7), int(rng.integers(3, 8))
-    columns = [
-        Shape(_box(x - 0.05, 0.1, x + 0.05, height), main)
-        for x in np.linspace(-width / 2 + 0.1, width / 2 - 0.1, count)
-    ]
+    places = np.linspace(-width / 2 + 0.1, width / 2 - 0.1, count)
     return [
-        Shape(_around(width * 0.95, 0.1, height), dark),
-        Shape(_around(width * 1.1, 0.0, 0.1), main),
-        *columns,
-        Shape(_taper(width * 1.1, 0.0, height, height + rng.uniform(0.15, 0.4)), accent),
+        _block(dark, 0.1, height, width * 0.95),
+        _block(main, 0.0, 0.1, width * 1.1),
+        *(_block(main, 0.1, height, 0.1, x=x) for x in places),
+        _block(accent, height, height + rng.uniform(0.15, 0.4), width * 1.1, 0.0),
     ]
 
 
@@ -338,11 +330,11 @@ def _lighthouse(
     edges = np.linspace(0.0, height, 2 * int(rng.integers(2, 5)) + 1)
     widths = np.interp(edges, [0.0, height], [low, high])
     stripes = [
-        Shape(_taper(widths[i], widths[i + 1], edges[i], edges[i + 1]), (main, accent)[i % 2])
+        _block((main, accent)[i % 2], edges[i], edges[i + 1], widths[i], widths[i + 1])
         for i in range(len(edges) - 1)
     ]
-    lamp = Shape(_around(high * 1.3, height, height + 0.1), dark)
-    return [*stripes, lamp, Shape(_bow(0.0, height + 0.1, high * 1.3, 0.12), accent)]
+    lamp = _block(dark, height, height + 0.1, high * 1.3)
+    return [*stripes, lamp, _bow(accent, height + 0.1, high * 1.3, 0.12)]
 
 
 # {kind: builds one in its main colour, that colour's shadow, and an accent}

@@ -6,10 +6,12 @@ share goes to a neighbouring topic. Nothing here knows of any model or algorithm
 """
 
 import datetime
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import yaml
 
 from motley_tff.core import random_streams
 
@@ -30,80 +32,13 @@ class Topic(NamedTuple):
     words: dict[str, tuple[str, ...]]
 
 
-def _topic(share: float, *words: str) -> Topic:
-    kinds = zip(("NOUN", "VERB", "ADJECTIVE"), words, strict=True)
-    return Topic(share, {kind: tuple(of_kind.split()) for kind, of_kind in kinds})
-
-
+WORDS = yaml.safe_load(pathlib.Path(__file__).with_name("synthetic_words.yaml").read_text("utf-8"))
 TOPICS: Mapping[str, Topic] = {
-    "web": _topic(
-        0.35,
-        "page button form stylesheet selector browser cookie session template component script "
-        "request header router widget",
-        "render load style submit redirect cache hide scroll resize validate",
-        "responsive empty dynamic nested hidden inline cached broken",
-    ),
-    "data": _topic(
-        0.30,
-        "table query index row column join frame vector matrix plot model series schema cursor "
-        "aggregate",
-        "select group merge filter sort plot normalize insert update fit",
-        "numeric missing sparse sorted duplicate temporary relational null",
-    ),
-    "systems": _topic(
-        0.20,
-        "pointer thread process kernel buffer socket mutex compiler linker header segment stack "
-        "driver makefile library",
-        "allocate free compile link lock fork cast debug profile copy",
-        "static constant concurrent volatile atomic virtual invalid signed",
-    ),
-    "mobile": _topic(
-        0.15,
-        "activity fragment view controller gesture notification emulator adapter layout intent "
-        "delegate storyboard device permission service",
-        "launch swipe install dismiss animate rotate register push pause sign",
-        "native landscape background modal visible foreground nullable scrollable",
-    ),
+    name: Topic(words.pop("share"), {kind: tuple(text.split()) for kind, text in words.items()})
+    for name, words in WORDS["topics"].items()
 }
-
-_GRAMMAR: Mapping[str, tuple[tuple[float, str], ...]] = {
-    "SENTENCE": ((4, "ASKING ?"), (5, "SAYING ."), (3, "ADVISING ."), (2, "CLOSING")),
-    "ASKING": (
-        (3, "how do i VERB THING"),
-        (2, "is there a way to VERB THING without using THING"),
-        (2, "why is it that THING STATE"),
-        (1, "what is the best way to VERB THING"),
-        (1, "can i VERB THING in the NOUN"),
-    ),
-    "SAYING": (
-        (3, "i have THING that STATE"),
-        (2, "i tried to VERB THING , but THING STATE"),
-        (2, "when i VERB THING , THING STATE"),
-        (2, "the problem is that THING STATE"),
-        (1, "it works if you VERB THING first"),
-    ),
-    "ADVISING": (
-        (3, "you can VERB THING with THING"),
-        (2, "you should VERB THING before you VERB THING"),
-        (2, "try to VERB THING instead of THING"),
-        (1, "just VERB THING and then VERB THING"),
-    ),
-    "THING": (
-        (4, "DETERMINER NOUN"),
-        (3, "DETERMINER ADJECTIVE NOUN"),
-        (1, "DETERMINER NOUN of DETERMINER NOUN"),
-    ),
-    "STATE": ((3, "is ADJECTIVE"), (2, "does not VERB"), (1, "is not ADJECTIVE anymore")),
-    "DETERMINER": ((5, "the"), (3, "a"), (3, "my"), (1, "this")),
-}
-_CLOSINGS = (
-    "thanks in advance .",
-    "any help is appreciated .",
-    "hope this helps .",
-    "let me know if that works .",
-    "edit :",
-    "here is the code :",
-)
+_GRAMMAR: Mapping[str, Mapping[str, int]] = WORDS["grammar"]
+_CLOSINGS: Sequence[str] = WORDS["closings"]
 # Shares of the main topic at the first and at the last sentence; the neighbouring topic's grows by
 # what it loses, the others have the rest.
 _MAIN_SHARE_FIRST, _MAIN_SHARE_LAST, _NEIGHBOUR_SHARE_FIRST = 0.80, 0.65, 0.08
@@ -149,12 +84,11 @@ class _User:
             return _CLOSINGS[self._choose(self._closings)]
         if symbol in _GRAMMAR:
             rules = _GRAMMAR[symbol]
-            rule = rules[self._choose([weight for weight, _ in rules])][1]
+            rule = tuple(rules)[self._choose(tuple(rules.values()))]
             return " ".join(self._expand(part, topic) for part in rule.split())
-        words = TOPICS[topic].words.get(symbol)
-        if words is None:
+        if (topic, symbol) not in self._preferences:
             return symbol
-        return words[self._choose(self._preferences[topic, symbol])]
+        return TOPICS[topic].words[symbol][self._choose(self._preferences[topic, symbol])]
 
 
 def write(seed: int, num_users: int = _NUM_USERS) -> tuple[dict[str, Posts], dict[str, str]]:

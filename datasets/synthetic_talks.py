@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from datasets import synthetic_posts
 from motley_tff.core import random_streams
 
 # As many words as Motley's vocabulary has, so that the model has its weights.
@@ -26,38 +27,9 @@ _MIN_SENTENCES, _MAX_SENTENCES = 8, 20
 _NUM_NUMBERS, _NUM_NAMES = 100, 714
 # How often a content word is one of the talk's topic.
 _TOPIC_SHARE = 0.7
-# (beginnings, vowels, ends) of syllables.
-_SYLLABLES = {
-    "en": (
-        "b br ch d f g h j k l m n p r s sh st t th tr w".split(),
-        "a e i o oo ea".split(),
-        "ck d ght l m n nd ng r st t th".split(),
-    ),
-    "es": (
-        "b c d f g j l ll m n p qu r s t v z".split(),
-        "a e i o ue ie".split(),
-        "da do dad cion l mos n r ra s to ta".split(),
-    ),
-    "names": (
-        "al b bel d dal f j k kam l m n r s tor v z".split(),
-        "a e i o u".split(),
-        "h k lena n ndo r ria s via z".split(),
-    ),
-}
-# Most frequent first.
 _SMALL_WORDS = {
-    "en": {
-        "determiner": "the a this my our".split(),
-        "preposition": "of in with for".split(),
-        "pronoun": "we i you it".split(),
-        "conjunction": "and but because".split(),
-    },
-    "es": {
-        "determiner": "la el una mi esta".split(),
-        "preposition": "de en con para".split(),
-        "pronoun": "lo me nos se".split(),
-        "conjunction": "que y pero".split(),
-    },
+    language: {kind: words.split() for kind, words in kinds.items()}
+    for language, kinds in synthetic_posts.WORDS["small_words"].items()
 }
 # Topic and share of the language's words, by kind.
 _CONTENT = {"noun": (10, 0.5), "verb": (6, 0.3), "adjective": (5, 0.2)}
@@ -112,7 +84,7 @@ def _lexicon(rng: np.random.Generator) -> dict[str, dict[str, list[str]]]:
 
 def _invent(rng: np.random.Generator, kind: str, count: int, taken: set[str]) -> list[str]:
     """Returns new words of up to three syllables and adds them to those taken."""
-    beginnings, vowels, ends = _SYLLABLES[kind]
+    beginnings, vowels, ends = (text.split() for text in synthetic_posts.WORDS["syllables"][kind])
 
     def pick(parts: list[str]) -> str:
         return parts[rng.integers(len(parts))]
@@ -155,40 +127,36 @@ def _zipf(count: int) -> np.ndarray:
     return shares / shares[-1]
 
 
+def _thing(draw: Draw, rng: np.random.Generator, adjective_first: bool) -> list[str]:
+    adjective = [draw("adjective")] if rng.random() < 0.4 else []
+    determiner, noun = draw("determiner"), draw("noun")
+    return [determiner, *adjective, noun] if adjective_first else [determiner, noun, *adjective]
+
+
 def _english(draw: Draw, rng: np.random.Generator) -> list[str]:
     """Subject, verb, object; the adjective before its noun."""
 
-    def thing() -> list[str]:
-        adjective = [draw("adjective")] if rng.random() < 0.4 else []
-        return [draw("determiner"), *adjective, draw("noun")]
-
     def clause() -> list[str]:
         subject = [draw(str(rng.choice(["pronoun", "name"], p=(0.8, 0.2))))]
-        thing_or_count = thing() if rng.random() < 0.85 else [draw("number"), draw("noun")]
-        return [*subject, draw("verb"), *thing_or_count]
+        is_thing = rng.random() < 0.85
+        thing = _thing(draw, rng, True) if is_thing else [draw("number"), draw("noun")]
+        return [*subject, draw("verb"), *thing]
 
     sentence = clause()
     if rng.random() < 0.6:
-        sentence += [draw("preposition"), *thing()]
-    if rng.random() < 0.4:
-        sentence += [draw("conjunction"), *clause()]
-    return sentence
+        sentence += [draw("preposition"), *_thing(draw, rng, True)]
+    return sentence + ([draw("conjunction"), *clause()] if rng.random() < 0.4 else [])
 
 
 def _spanish(draw: Draw, rng: np.random.Generator) -> list[str]:
     """No subject or one after the verb, the object's pronoun before it; adjectives after nouns."""
 
-    def thing() -> list[str]:
-        adjective = [draw("adjective")] if rng.random() < 0.4 else []
-        return [draw("determiner"), draw("noun"), *adjective]
-
     def clause() -> list[str]:
-        subject = [draw("name")] if rng.random() < 0.2 else thing()
+        subject = [draw("name")] if rng.random() < 0.2 else _thing(draw, rng, False)
         count = [draw("number")] if rng.random() < 0.15 else []
         return [draw("pronoun"), draw("verb"), *count, *subject]
 
-    sentence = [draw("preposition"), *thing()] if rng.random() < 0.6 else []
+    is_placed = rng.random() < 0.6
+    sentence = [draw("preposition"), *_thing(draw, rng, False)] if is_placed else []
     sentence += clause()
-    if rng.random() < 0.4:
-        sentence += [draw("conjunction"), *clause()]
-    return sentence
+    return sentence + ([draw("conjunction"), *clause()] if rng.random() < 0.4 else [])

@@ -1,20 +1,20 @@
-"""Synthetic writers: handwriting-like characters from the glyphs of the fonts in matplotlib.
+"""Synthetic writers: handwriting-like characters from the glyphs of a few fonts.
 
-A glyph is thinned to its skeleton once; every example redraws that skeleton with a pen. What makes
-a writer is in `Writer`; slant, aspect, pen and the choice of fonts depend on a planted style group.
-Nothing here knows of any model or algorithm.
+`synthetic_strokes.png` has a row of each font and in it a square of each character: Matplotlib's
+glyphs, a capital 34 of 64 pixels high, thinned to a pixel's width (Zhang and Suen 1984). Every
+example redraws such a skeleton with a pen. What makes a writer is in `Writer`; slant, aspect, pen
+and the choice of fonts depend on a planted style group. Nothing here knows of any model or
+algorithm.
 """
 
 import functools
-import importlib.util
-import itertools
-import os
+import pathlib
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from scipy import ndimage
 
 from motley_tff.core import random_streams
@@ -25,59 +25,25 @@ IMAGE_SIZE = 28
 # 110 train, 18 validate and 22 test. Few, so that the README's first command ends soon.
 _NUM_WRITERS = 150
 
+_STROKES = pathlib.Path(__file__).with_name("synthetic_strokes.png")
 _FIELD_SIZE = 64
-# Height of a capital on that canvas: 15 of 28 pixels, about EMNIST's.
-_CAPITAL_HEIGHT = 34
-
-# The alphabets that Unicode has for mathematics skip the letters it already had elsewhere.
-_ELSEWHERE = dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True))
-
-
-class _Face(NamedTuple):
-    """Font files for digits, capitals and small letters, and where the two alphabets begin."""
-
-    digits: str
-    capitals: str
-    small: str
-    first_capital: str = "A"
-    first_small: str = "a"
-
-
-def _plain(name: str) -> _Face:
-    return _Face(name, name, name)
-
-
-_FACES: Mapping[str, _Face] = {
-    "sans": _plain("DejaVuSans"),
-    "light_sans": _plain("cmss10"),
-    "mixed_sans": _Face(*("STIXGeneral",) * 3, "\U0001d5a0", "\U0001d5ba"),
-    "italic": _plain("STIXGeneralItalic"),
-    "wide_italic": _plain("DejaVuSerif-Italic"),
-    "sans_italic": _Face(*("STIXGeneralItalic",) * 3, "\U0001d608", "\U0001d622"),
-    "script": _Face("STIXGeneralItalic", *("STIXGeneral",) * 2, "\U0001d49c", "\U0001d4b6"),
-    "script_old_digits": _Face("cmmi10", *("STIXGeneralItalic",) * 2, "\U0001d49c", "\U0001d4b6"),
-    "calligraphic": _Face("cmmi10", "cmsy10", "cmmi10"),
-    "serif": _plain("STIXGeneral"),
-    "typewriter": _plain("cmtt10"),
-    "slab": _plain("DejaVuSerif"),
-}
 
 
 class Group(NamedTuple):
     """A planted style group: what its writers' styles scatter around."""
 
     share: float  # Part of the population.
-    faces: tuple[str, ...]  # Fonts whose forms its writers mix.
+    faces: tuple[int, ...]  # Rows of the picture, whose forms its writers mix.
     slant: float  # Mean horizontal shift per unit of height, rightwards at the top.
     aspect: float  # Mean width relative to the font's.
     pen: float  # Mean radius of the pen in pixels.
 
 
 GROUPS: Mapping[str, Group] = {
-    "print": Group(0.35, ("sans", "light_sans", "mixed_sans"), 0.0, 1.0, 1.1),
-    "italic": Group(0.30, ("italic", "wide_italic", "sans_italic"), 0.15, 0.85, 0.9),
-    "script": Group(0.20, ("script", "script_old_digits", "calligraphic"), 0.0, 1.0, 0.9),
-    "slab": Group(0.15, ("serif", "typewriter", "slab"), -0.2, 1.15, 1.35),
+    "print": Group(0.35, (0, 1, 2), 0.0, 1.0, 1.1),
+    "italic": Group(0.30, (3, 4, 5), 0.15, 0.85, 0.9),
+    "script": Group(0.20, (6, 7, 8), 0.0, 1.0, 0.9),
+    "slab": Group(0.15, (9, 10, 11), -0.2, 1.15, 1.35),
 }
 
 # A writer draws this share of the characters in a form that is not their main font's.
@@ -156,8 +122,7 @@ def _new_writer(rng: np.random.Generator, num_classes: int) -> Writer:
 
 
 def _choose_forms(rng: np.random.Generator, group: Group) -> np.ndarray:
-    faces = [tuple(_FACES).index(name) for name in group.faces]
-    main, borrowed = rng.choice(faces), rng.choice(faces, len(CHARACTERS))
+    main, borrowed = rng.choice(group.faces), rng.choice(group.faces, len(CHARACTERS))
     return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main)
 
 
@@ -282,9 +247,9 @@ def _skeletons(num_characters: int) -> np.ndarray:
     """Returns float32 [faces, num_characters, 64, 64, 2]: the point (x, y) of a skeleton that is
     nearest to each pixel.
     """
-    forms = [_forms(face)[:num_characters] for face in _FACES.values()]
-    glyphs = np.array([[_render(*form) for form in face] for face in forms])
-    skeletons = _thin(glyphs)
+    with Image.open(_STROKES) as image:
+        squares = np.asarray(image).reshape(-1, _FIELD_SIZE, len(CHARACTERS), _FIELD_SIZE)
+    skeletons = squares.swapaxes(1, 2)[:, :num_characters]
     to_ink = functools.partial(
         ndimage.distance_transform_edt, return_distances=False, return_indices=True
     )
@@ -293,76 +258,3 @@ def _skeletons(num_characters: int) -> np.ndarray:
         [[to_ink(~glyph)[::-1].transpose(1, 2, 0) for glyph in g] for g in skeletons]
     )
     return ((nearest + 0.5) * (2 / _FIELD_SIZE) - 1).astype(np.float32)
-
-
-def _forms(face: _Face) -> list[tuple[str, str]]:
-    """Returns (font file, code point) of each of the 62 characters."""
-    capitals = _alphabet(face.first_capital, string.ascii_uppercase)
-    small = _alphabet(face.first_small, string.ascii_lowercase)
-    return [
-        *((face.digits, c) for c in string.digits),
-        *((face.capitals, c) for c in capitals),
-        *((face.small, c) for c in small),
-    ]
-
-
-def _alphabet(first: str, letters: str) -> Sequence[str]:
-    is_script = first in "\U0001d49c\U0001d4b6"
-    return [
-        _ELSEWHERE.get(letter, c) if is_script else c
-        for letter, c in zip(letters, map(chr, itertools.count(ord(first))), strict=False)
-    ]
-
-
-@functools.lru_cache
-def _font_folder() -> str:
-    """Returns the folder of Matplotlib's fonts, without importing Matplotlib."""
-    spec = importlib.util.find_spec("matplotlib")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("Matplotlib, whose fonts the synthetic writers draw.")
-    return os.path.join(os.path.dirname(spec.origin), "mpl-data", "fonts", "ttf")
-
-
-@functools.lru_cache
-def _font(name: str) -> ImageFont.FreeTypeFont:
-    """Returns a font at the size where its capitals are twice `_CAPITAL_HEIGHT` tall."""
-    path = os.path.join(_font_folder(), f"{name}.ttf")
-    trial = ImageFont.truetype(path, 200)
-    _, top, _, bottom = trial.getbbox("H")
-    return ImageFont.truetype(path, 200 * 2 * _CAPITAL_HEIGHT / (bottom - top))
-
-
-def _render(font_name: str, character: str) -> np.ndarray:
-    """Returns a glyph as bool [64, 64], its box centred on the canvas."""
-    size = 2 * _FIELD_SIZE
-    image = Image.new("L", (2 * size, 2 * size))
-    ImageDraw.Draw(image).text((size, size), character, 255, _font(font_name), anchor="mm")
-    left, top, right, bottom = image.getbbox() or (0, 0, 0, 0)
-    x, y = (left + right - size) // 2, (top + bottom - size) // 2
-    small = image.crop((x, y, x + size, y + size)).resize((_FIELD_SIZE,) * 2, Image.Resampling.BOX)
-    return np.asarray(small) > 110
-
-
-def _thin(glyphs: np.ndarray) -> np.ndarray:
-    """Thins strokes, bool [..., height, width], to a pixel's width (Zhang and Suen 1984)."""
-    ink = glyphs
-    while True:
-        before = ink
-        for sides in ((0, 2, 4, 6), (2, 0, 6, 4)):
-            ink = ink & ~_removable(ink, *sides)
-        if np.array_equal(ink, before):
-            return ink
-
-
-_AROUND = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-
-
-def _removable(ink: np.ndarray, a: int, b: int, c: int, d: int) -> np.ndarray:
-    """Returns which pixels one half-step of the thinning deletes; sides number `_AROUND`."""
-    around = [np.roll(ink, (-dy, -dx), (-2, -1)) for dy, dx in _AROUND]
-    count = sum(p.astype(np.int8) for p in around)
-    starts = sum(
-        (~p & q).astype(np.int8) for p, q in zip(around, around[1:] + around[:1], strict=True)
-    )
-    in_line = ~(around[a] & around[b] & around[c]) & ~(around[b] & around[c] & around[d])
-    return (count >= 2) & (count <= 6) & (starts == 1) & in_line

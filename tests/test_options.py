@@ -34,6 +34,7 @@ _OTHER_ARGUMENTS = {
     "experiment_name": "Python's folder",
     "num_clients": "of a picture",
     "min_examples": "of one draw",
+    "model": "whose scores a table of the report has",
     "setting": "of a function that is told of silos",
 }
 

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from datasets import hdf5_files
+from datasets import native_files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
@@ -52,15 +52,15 @@ def _has_classifier(path: pathlib.Path) -> bool:
     """Returns whether a weights file has the classifier, or raises UserError."""
     if path.suffix != ".h5":
         raise UserError("", expected="Keras's weights of InceptionV3, a file that ends in .h5")
-    problem = hdf5_files.problem(path) if path.exists() else "no such file"
-    if not problem:
-        with h5py.File(path, "r") as file:
-            if "layer_names" in file.attrs:
-                # Keras of different ages writes bytes or text.
-                return any(n in ("predictions", b"predictions") for n in file.attrs["layer_names"])
-        problem = "no layer_names in it"
-    such = "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5, put there by hand"
-    raise UserError("", f"no weights of Keras ({problem})", f"InceptionV3's, such as {such}")
+    such = "InceptionV3's, such as inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5"
+    if not path.exists():
+        raise UserError("", "no such file", such, "put it there by hand")
+    native_files.read("HDF5", path)
+    with h5py.File(path, "r") as file:
+        if "layer_names" not in file.attrs:
+            raise UserError("", "no weights of Keras, without layer_names", such)
+        # Keras of different ages writes bytes or text.
+        return any(n in ("predictions", b"predictions") for n in file.attrs["layer_names"])
 
 
 def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ What cannot be used is counted by reason, printed, and kept in the output. That 
 and pictures of their brains: keep it as the agreement says.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +72,8 @@ def define_flags() -> None:
 def main() -> None:
     """Prepares what the flags name and prints what was kept and what was not."""
     sources = Sources(**{name: FLAGS[name].value for name in Sources._fields})
-    print(report_text(FLAGS.output, prepare(sources, Path(os.path.expanduser(FLAGS.output)))))
+    report = prepare(sources, Path(os.path.expanduser(FLAGS.output)))
+    print(f"{FLAGS.output}: {json.dumps(report, indent=2)}")
 
 
 def prepare(sources: Sources, output: Path) -> dict[str, Any]:
@@ -135,40 +137,21 @@ def _checked(sources: Sources, output: Path) -> Sources:
 def _report(
     sources: Sources, arrays: Mapping[str, adni_files.Scans], far_apart: int, skipped: Skipped
 ) -> dict[str, Any]:
+    vendors = {
+        vendor: {
+            "subjects": len(set(scans.subjects.tolist())),
+            "scans": len(set(scans.scans.tolist())),
+            "slices": len(scans.suvr),
+        }
+        for vendor, scans in arrays.items()
+    }
     return {
         "slices_of_a_scan": [sources.first_slice, sources.last_slice],
         "join": sources.join,
-        "vendors": {
-            vendor: {
-                "subjects": len(set(scans.subjects.tolist())),
-                "scans": len(set(scans.scans.tolist())),
-                "slices": len(scans.suvr),
-            }
-            for vendor, scans in arrays.items()
-        },
+        "vendors": vendors,
         "scans_far_from_their_label": far_apart,
         "skipped": dict(sorted(skipped.items())),
     }
-
-
-def report_text(output: str, report: Mapping[str, Any]) -> str:
-    """Returns a report as lines to read."""
-    vendors = report["vendors"]
-    slices = sum(counts["slices"] for counts in vendors.values())
-    lines = [f"{output}: {slices:,} slices of {len(vendors)} vendors"]
-    for vendor, counts in vendors.items():
-        lines.append(
-            f"{counts['slices']:>9,} slices, {counts['scans']:,} scans, {counts['subjects']:,} "
-            f"subjects: {vendor}" + ("" if counts["slices"] else " (no labelled scan: dropped)")
-        )
-    if far := report["scans_far_from_their_label"]:
-        lines.append(
-            f"{far:,} scans have a label of a date more than {adni_tables.MAX_DAYS_APART} days "
-            "away; --join=date leaves such out"
-        )
-    lines.append(f"skipped{'' if report['skipped'] else ': nothing'}")
-    lines.extend(f"{count:>9,} {reason}" for reason, count in report["skipped"].items())
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Slices of DICOM series: a folder of files with one slice each, or one file with many frames."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,9 @@ from datasets.prepare.client_database import Skipped, Unusable
 # As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
 _ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")
 _IMAGE_ID = re.compile(r"(?:^|_)I([0-9]{1,18})\Z")
+
+# A file, and which of its frames, from 0; None of a file of one.
+Place = tuple[Path, int | None]
 
 
 def find_images(folder: Path, skipped: Skipped) -> dict[int, list[Path]]:
@@ -41,11 +44,13 @@ def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) 
     InstanceNumber; a frame's is its place in the stack if all frames say it, else in the file.
     """
     images = []
-    for source in _sources(paths, first, last, skipped):
+    places = _frames(paths[0], last) if len(paths) == 1 else {}
+    places = places or _files(paths, skipped)
+    for number in range(first, last + 1):
         try:
-            if source is None:
+            if number not in places:
                 raise Unusable("missing from their scan")
-            image = adni_files.shrink(_pixels(*source))
+            image = adni_files.shrink(_pixels(*places[number]))
             if image is None:
                 raise Unusable("blank")
             images.append(image)
@@ -54,36 +59,34 @@ def read_slices(paths: Sequence[Path], first: int, last: int, skipped: Skipped) 
     return images
 
 
-def _sources(
-    paths: Sequence[Path], first: int, last: int, skipped: Skipped
-) -> Iterator[tuple[Path, int | None] | None]:
-    """Yields (file, frame from 0, or None of the only one) of each wanted slice; None if there is
-    none.
+def _frames(path: Path, last: int) -> dict[int, Place]:
+    """Returns `{number: place}` of a file's frames up to the last; none if it is of a single one,
+    or no DICOM.
     """
-    slices: dict[int, list[tuple[Path, int | None]]] = {}
-    if len(paths) == 1:
-        try:
-            header = _header(paths[0])
-            frames, in_stack = int(header.get("NumberOfFrames") or 1), _places_in_stack(header)
-        except (Unusable, AttributeError, TypeError, ValueError):
-            frames, in_stack = 0, []
-            skipped["files: cannot be read as DICOM"] += 1
-        if frames != 1:
-            # A file may declare more of them than memory has room for.
-            there = range(first, min(frames, last) + 1)
-            are_all = len(in_stack) == frames and {*in_stack} == {*range(1, len(in_stack) + 1)}
-            slices = {n: [(paths[0], in_stack.index(n) if are_all else n - 1)] for n in there}
-            paths = ()
+    try:
+        header = _header(path)
+        number, in_stack = int(header.get("NumberOfFrames") or 1), _places_in_stack(header)
+    except (Unusable, AttributeError, TypeError, ValueError):
+        return {}
+    if number == 1:
+        return {}
+    if len(in_stack) == number and {*in_stack} == {*range(1, number + 1)}:
+        return {place: (path, frame) for frame, place in enumerate(in_stack) if place}
+    # A file may declare more of them than memory has room for.
+    return {frame + 1: (path, frame) for frame in range(min(number, last))}
+
+
+def _files(paths: Sequence[Path], skipped: Skipped) -> dict[int, Place]:
+    """Returns `{number: place}` of files that are a slice each."""
+    places: dict[int, Place] = {}
     for path in paths:
         try:
-            slices.setdefault(_number(path), []).append((path, None))
+            if (number := _number(path)) in places:
+                raise Unusable("a slice number that another file of the image has")
+            places[number] = path, None
         except Unusable as reason:
             skipped[f"files: {reason}"] += 1
-    for number in range(first, last + 1):
-        same = slices.get(number, [])
-        if len(same) > 1:
-            skipped["files: a slice number that another file of the image has"] += len(same) - 1
-        yield same[0] if same else None
+    return places
 
 
 def _places_in_stack(header: pydicom.Dataset) -> list[int | None]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-import defusedxml
 from defusedxml import ElementTree as safe_xml
 
 from datasets import adni_files
@@ -69,15 +68,13 @@ def read_metadata(folder: Path, processing: str, skipped: Skipped) -> dict[int, 
 
 
 def _parse(path: Path) -> ElementTree.Element:
+    if path.stat().st_size > _MAX_XML_BYTES:
+        raise Unusable(f"more than {_MAX_XML_BYTES // 2**20} MB")
     try:
-        if path.stat().st_size > _MAX_XML_BYTES:
-            raise Unusable(f"more than {_MAX_XML_BYTES // 2**20} MB")
         # No document type at all: a few lines of entities in one can stand for gigabytes.
         return safe_xml.parse(path, forbid_dtd=True).getroot()
-    except defusedxml.DefusedXmlException as error:
-        raise Unusable("declares a document type or entities; refused") from error
     except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
-        raise Unusable("not well-formed XML") from error
+        raise Unusable("not well-formed XML without a document type") from error
 
 
 def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> ImageInfo:
@@ -88,47 +85,42 @@ def parse_metadata(root: ElementTree.Element, stem: str, processing: str) -> Ima
     the `relatedImageDetail` it was made from; an original has both under `imagingProtocol`. The
     file's name without suffix ends in the image's id, `_I240520`, as a last resort.
     """
-    subject = _first_text(root, "subjectIdentifier")
+    subject = _first(_texts(root, "subjectIdentifier"))
     if not re.fullmatch(r"\w*_[0-9]{1,9}", subject, re.ASCII):
         raise Unusable("no subjectIdentifier such as 002_S_0295")
-    step = _first_text(root, "processedDataLabel")
+    step = _first(_texts(root, "processedDataLabel"))
     if step and processing.lower() not in step.lower():
         raise Unusable(f"processing step {step[:80]!r}")
-    protocols = (
-        _text(element)
-        for element in _all(root, "protocol")
-        if element.get("term", "").strip().lower() == "manufacturer"
-    )
-    vendor = next(filter(None, protocols), "")
+    vendor = _first(_texts(root, "protocol", term="manufacturer"))
     if not vendor:
         raise Unusable("no protocol with the term Manufacturer")
-    date = parse_date(_first_text(root, "dateAcquired"))
-    return ImageInfo(_image_id(root, stem), subject, vendor, date)
-
-
-def _all(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
-    """Returns the elements of a name below one, whatever their namespace."""
-    return root.findall(f".//{{*}}{tag}")
-
-
-def _text(element: ElementTree.Element) -> str:
-    return " ".join((element.text or "").split())
-
-
-def _first_text(root: ElementTree.Element, tag: str) -> str:
-    return next(filter(None, map(_text, _all(root, tag))), "")
-
-
-def _image_id(root: ElementTree.Element, stem: str) -> int:
     # The images that a processed one was made from have ids, too.
-    for parent in (*_all(root, "derivedProduct"), *_all(root, "imagingProtocol")):
-        for element in _all(parent, "imageUID"):
-            if re.fullmatch("I?[0-9]{1,18}", _text(element)):
-                return int(_text(element).removeprefix("I"))
-    named = re.search(r"_I([0-9]{1,18})\Z", stem)
-    if not named:
+    ids = [
+        *_texts(root, "derivedProduct//{*}imageUID"),
+        *_texts(root, "imagingProtocol//{*}imageUID"),
+    ]
+    ids = [text for text in ids if re.fullmatch("I?[0-9]{1,18}", text)]
+    ids += re.findall(r"_I([0-9]{1,18})\Z", stem)
+    if not ids:
         raise Unusable("no imageUID")
-    return int(named[1])
+    date = parse_date(_first(_texts(root, "dateAcquired")))
+    return ImageInfo(int(ids[0].removeprefix("I")), subject, vendor, date)
+
+
+def _texts(root: ElementTree.Element, path: str, term: str = "") -> list[str]:
+    """Returns the texts of the elements of a path below one, whatever their namespace, that have an
+    attribute `term` if one is asked for.
+    """
+    elements = root.findall(f".//{{*}}{path}")
+    return [
+        " ".join((element.text or "").split())
+        for element in elements
+        if not term or element.get("term", "").strip().lower() == term
+    ]
+
+
+def _first(texts: list[str]) -> str:
+    return next(filter(None, texts), "")
 
 
 def parse_date(text: str) -> datetime.date | None:
@@ -151,21 +143,22 @@ def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
     for _, row in adni_files.read_csv(path, (RID, SUVR)):
         date = next((parse_date(row[c]) for c in _DATE_COLUMNS if row.get(c)), None)
         label = Label(date, adni_files.positive_number(row[SUVR]))
-        if not re.fullmatch(r"[0-9]{1,9}(\.0)?", row[RID]):
-            skipped["label rows: a RID that is no number"] += 1
-            continue
-        of_subject = rows.setdefault(int(float(row[RID])), [])
-        if date is not None and date in [other.date for other in of_subject]:
-            skipped["label rows: another row of the same subject and day"] += 1
-            continue
-        if label.suvr is None:
-            skipped["label rows: an SUVR that is no number above 0"] += 1
-        of_subject.append(label)
-    if not any(label.suvr for of_subject in rows.values() for label in of_subject):
+        try:
+            if not re.fullmatch(r"[0-9]{1,9}(\.0)?", row[RID]):
+                raise Unusable("a RID that is no number")
+            visits = rows.setdefault(int(float(row[RID])), [])
+            if date is not None and date in [visit.date for visit in visits]:
+                raise Unusable("another row of the same subject and day")
+            visits.append(label)
+            if label.suvr is None:
+                raise Unusable("an SUVR that is no number above 0")
+        except Unusable as reason:
+            skipped[f"label rows: {reason}"] += 1
+    if not any(visit.suvr for visits in rows.values() for visit in visits):
         raise UserError(str(path), f"no row with a number for {RID} and {SUVR}", "some")
-    for of_subject in rows.values():
-        if all(row.date for row in of_subject):
-            of_subject.sort(key=lambda row: str(row.date))
+    for visits in rows.values():
+        if all(visit.date for visit in visits):
+            visits.sort(key=lambda visit: str(visit.date))
     return rows
 
 
@@ -175,37 +168,29 @@ def join(
     """Finds each image's SUVR. By `visit_order`, as Motley did, a subject's i-th scan has its i-th
     row; by `date` that of the nearest day, at most `MAX_DAYS_APART` days away.
     """
-    joined: dict[int, float] = {}
-    far_apart = 0
-    for rid, scans in _by_subject(images, skipped).items():
-        for i, image in enumerate(scans):
-            try:
-                row = _label(image, i, labels.get(rid, ()), how)
-                if row.suvr is None:
-                    raise Unusable("no SUVR at that visit")
-            except Unusable as reason:
-                skipped[f"scans: {reason}"] += 1
-                continue
-            joined[image.image_id] = row.suvr
-            days = _days_apart(image, row)
-            far_apart += days is not None and days > MAX_DAYS_APART
-    return Joined(joined, far_apart)
-
-
-def _by_subject(images: Sequence[ImageInfo], skipped: Skipped) -> dict[int, list[ImageInfo]]:
-    """Returns subjects' scans in visit order, one a day: a second one would shift the visits."""
+    joined = Joined({}, 0)
     subjects: dict[int, list[ImageInfo]] = {}
-
-    def order(image: ImageInfo) -> tuple[Any, ...]:
-        return image.rid, image.date is None, image.date or datetime.date.min, image.image_id
-
-    for image in sorted(images, key=order):
+    for image in sorted(images, key=_visit):
         scans = subjects.setdefault(image.rid, [])
-        if scans and image.date is not None and scans[-1].date == image.date:
-            skipped["scans: another image of the same subject and day"] += 1
-        else:
+        try:
+            if scans and image.date is not None and scans[-1].date == image.date:
+                raise Unusable("another image of the same subject and day")  # No visit of its own.
             scans.append(image)
-    return subjects
+            row = _label(image, len(scans) - 1, labels.get(image.rid, ()), how)
+            if row.suvr is None:
+                raise Unusable("no SUVR at that visit")
+        except Unusable as reason:
+            skipped[f"scans: {reason}"] += 1
+            continue
+        joined.suvr[image.image_id] = row.suvr
+        is_far = (_days_apart(image, row) or 0) > MAX_DAYS_APART
+        joined = joined._replace(far_apart=joined.far_apart + is_far)
+    return joined
+
+
+def _visit(image: ImageInfo) -> tuple[Any, ...]:
+    """Returns what orders scans: by subject, then those of a date by it, then by id."""
+    return image.rid, image.date is None, image.date or datetime.date.min, image.image_id
 
 
 def _label(image: ImageInfo, index: int, rows: Sequence[Label], how: str) -> Label:

@@ -29,11 +29,13 @@ def check_output(output: Path, suffix: str) -> None:
     """Checks that an output is named as its loader expects, and makes its folder."""
     if output.suffix != suffix or output.is_dir():
         raise UserError(_OUTPUT, str(output), f"the name of a file that ends in {suffix}")
-    for folder in output.parents:
-        if folder.exists() and not folder.is_dir():
-            raise UserError(_OUTPUT, str(output), f"a folder at {folder}, where a file is")
     with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Returns `3 of this, 1 of that`."""
+    return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
 
 
 @contextlib.contextmanager

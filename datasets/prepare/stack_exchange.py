@@ -11,7 +11,6 @@ that cannot be used are counted by reason. The dump is read once, in memory that
 it, and the output appears whole or not at all.
 """
 
-import collections
 import datetime
 import html
 import re
@@ -66,16 +65,6 @@ class Post(NamedTuple):
     sentences: list[str]  # Tokens separated by spaces, at least one.
 
 
-class Report(NamedTuple):
-    """What was kept of a dump, and `{reason: posts}` of what was not."""
-
-    posts: int
-    users: int
-    sentences: int
-    orphans: int  # Answers whose question does not stand before them: without title and tags.
-    skipped: dict[str, int]
-
-
 def define_flags() -> None:
     """Declares the command's flags; not at import, which tests and other commands do."""
     flags.DEFINE_string("posts_xml", None, "The dump's Posts.xml.", required=True)
@@ -86,17 +75,15 @@ def define_flags() -> None:
 def main() -> None:
     """Prepares one dump and prints what was kept and what was not."""
     report = prepare(Path(FLAGS.posts_xml), Path(FLAGS.output), FLAGS.keep_non_ascii)
-    print(f"{FLAGS.output}: {report.sentences:,} sentences of {report.users:,} users")
-    print(f"{report.posts:>12,} posts kept")
-    if report.orphans:
-        print(f"{report.orphans:>12,} of them answers without their question: no title, no tags")
-    print(f"{sum(report.skipped.values()):>12,} posts skipped")
-    for reason, count in report.skipped.items():
-        print(f"{count:>12,}   {reason}")
+    print(f"{FLAGS.output}:")
+    for what, count in report.items():
+        print(f"{count:>12,} {what}")
 
 
-def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Report:
-    """Writes or replaces TFF's form of a dump; UserError if it is none or has nothing to use."""
+def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict[str, int]:
+    """Writes or replaces TFF's form of a dump, and returns `{words: how many}` of what was kept and
+    what was not; UserError if it is no dump or has nothing to use.
+    """
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
@@ -106,9 +93,9 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> Repo
     with client_database.writing(output), files.appearing(output) as temporary:
         with client_database.create(temporary) as connection:
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
-        if not report.posts:
-            skipped = ", ".join(f"{n} {reason}" for reason, n in report.skipped.items())
-            found = f"no post that can be used ({skipped or 'no row at all'})"
+        if not report["posts kept"]:
+            skipped = client_database.listed({k: n for k, n in report.items() if n})
+            found = f"no post that can be used ({skipped})"
             raise UserError(str(posts_xml), found, "questions and answers with an owner")
     return report
 
@@ -207,57 +194,43 @@ def text_blocks(body: str) -> list[str]:
 
 def _write(
     connection: sqlite3.Connection, rows: Iterable[Mapping[str, str]], keep_non_ascii: bool
-) -> Report:
+) -> dict[str, int]:
     connection.execute(
         "CREATE TABLE scratch.questions (id TEXT PRIMARY KEY, title TEXT, tags TEXT) WITHOUT ROWID"
     )
-    counts: collections.Counter[str] = collections.Counter()
-    skipped = client_database.Skipped()
+    report = {"posts kept": 0, "answers without their question": 0}
+    skipped, sentences = client_database.Skipped(), 0
     for number, row in enumerate(rows, 1):
         if number % _POSTS_PER_LINE == 0:
             print(f"{number:,} posts read", flush=True)
         if row.get("PostTypeId") == _QUESTION:
-            heading = _heading(row, keep_non_ascii)
+            question = row.get("Id", ""), *_heading(row, keep_non_ascii).values()
             connection.execute(
-                "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)",
-                (row.get("Id", ""), heading["title"], heading["tags"]),
+                "INSERT OR REPLACE INTO scratch.questions VALUES (?, ?, ?)", question
             )
         try:
             post = parse_post(row, keep_non_ascii)
         except Unusable as reason:
-            skipped[str(reason)] += 1
+            skipped[f"posts skipped: {reason}"] += 1
             continue
         if row["PostTypeId"] == _ANSWER:
-            question = connection.execute(
+            heading = connection.execute(
                 "SELECT title, tags FROM scratch.questions WHERE id = ?", (row.get("ParentId", ""),)
             ).fetchone()
-            if question is None:
-                counts["orphans"] += 1
+            if heading is None:
+                report["answers without their question"] += 1
             else:
-                post.fields.update(title=question[0], tags=question[1])
+                post.fields.update(title=heading[0], tags=heading[1])
         examples = ({**post.fields, "tokens": sentence} for sentence in post.sentences)
         client_database.insert(connection, SPLIT, post.client_id, examples)
-        counts.update(posts=1, sentences=len(post.sentences))
-    return _conclude(connection, counts, dict(skipped.most_common()))
-
-
-def _conclude(
-    connection: sqlite3.Connection, counts: Mapping[str, int], skipped: dict[str, int]
-) -> Report:
-    """Counts users, makes the index, and keeps the report in the file."""
+        report["posts kept"] += 1
+        sentences += len(post.sentences)
     client_database.finish(connection)
-    (users,) = connection.execute("SELECT COUNT(*) FROM client_metadata").fetchone()
-    report = Report(counts["posts"], users, counts["sentences"], counts["orphans"], skipped)
+    report.update(skipped.most_common())
     connection.execute("CREATE TABLE preparation (what TEXT NOT NULL, count INTEGER NOT NULL)")
-    connection.executemany(
-        "INSERT INTO preparation VALUES (?, ?)",
-        [
-            ("posts kept", report.posts),
-            ("answers without their question", report.orphans),
-            *((f"posts skipped: {reason}", count) for reason, count in skipped.items()),
-        ],
-    )
-    return report
+    connection.executemany("INSERT INTO preparation VALUES (?, ?)", report.items())
+    (users,) = connection.execute("SELECT COUNT(*) FROM client_metadata").fetchone()
+    return {"users": users, "sentences": sentences, **report}
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ hold in an id is replaced by `_`.
 """
 
 import collections
+import contextlib
 import glob
 import itertools
 import json
@@ -51,7 +52,6 @@ _NAMES = (VOCABULARY, REPORT, DATABASE)
 SPLITS = ("train", "valid", "test")
 LANGUAGES = ("en", "es")
 _TALK = "talk_name"
-_BOM = b"\xef\xbb\xbf"
 _SPLIT_OF = {"train": "train", "dev": "valid", "valid": "valid", "val": "valid", "test": "test"}
 # As the source marks a sentence that nobody translated; once more after a tokenizer.
 _UNTRANSLATED = re.compile(r"_ ?_ ?NULL ?_ ?_")
@@ -59,6 +59,8 @@ _BREAK = "<br />"
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACES = re.compile(r"[ \t\r\f\v]+")
+# What stands for bytes that are no UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
@@ -91,7 +93,7 @@ def main() -> None:
     """Prepares what the flags name and prints the report."""
     settings = Settings(FLAGS.min_clients_per_word, FLAGS.min_examples_per_client)
     report = prepare(find_files(FLAGS.talks_tsv), pathlib.Path(FLAGS.output), settings)
-    print(report_text(report))
+    print(json.dumps(report, indent=2))
     print(f"written: {', '.join(str(pathlib.Path(FLAGS.output) / n) for n in _NAMES)}")
 
 
@@ -119,7 +121,14 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
         matches = sorted(glob.glob(os.path.expanduser(pattern)))
         if not matches:
             raise UserError(_TALKS, pattern, "a file that is there", "give the TSV files' paths")
-        files.update((path, _split_of(path)) for path in map(pathlib.Path, matches))
+        for path in map(pathlib.Path, matches):
+            splits = {
+                _SPLIT_OF[w] for w in re.split(r"[^a-z]+", path.name.lower()) if w in _SPLIT_OF
+            }
+            if len(splits) != 1:
+                expected = "one of train, dev, test in a file's name, such as all_talks_train.tsv"
+                raise UserError(_TALKS, str(path), expected)
+            files[path] = splits.pop()
     missing = [split for split in SPLITS if split not in files.values()]
     if missing:
         expected = f"also a file for {' and '.join(missing)} (train, dev and test in their names)"
@@ -127,108 +136,92 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     return sorted(((s, p) for p, s in files.items()), key=lambda pair: SPLITS.index(pair[0]))
 
 
-def _split_of(path: pathlib.Path) -> str:
-    words = re.split(r"[^a-z]+", path.name.lower())
-    named = {_SPLIT_OF[word] for word in words if word in _SPLIT_OF}
-    if len(named) != 1:
-        expected = "one of train, dev, test in the file's name, such as all_talks_train.tsv"
-        there = " and ".join(sorted(named)) or "no split"
-        raise UserError(_TALKS, str(path), f"{expected}, and {there} is there")
-    return named.pop()
-
-
 class _Reader:
     """Reads TSV files into sentences, and counts rows by split and what is left out by reason."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
-        self.skipped: collections.Counter[str] = collections.Counter()
-        self._split_of_talk: dict[str, str] = {}
-        self._id_of_talk: dict[str, str] = {}
+        self.skipped = client_database.Skipped()
+        self._talks: dict[str, tuple[str, str]] = {}  # {name: (split, its half of a client id)}
         self._ids: set[str] = set()
 
     def sentences(self, split: str, path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
         """Yields (split, client id, words) of the sentences of one file."""
         try:
-            with errors.at(path), path.open("rb") as file:
+            with (
+                errors.at(path),
+                path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file,
+            ):
                 columns = _columns(file.readline())
                 for line in file:
                     self.rows[split] += 1
-                    try:
-                        yield from self._row(split, columns, line)
-                    except Unusable as reason:
-                        self.skipped[str(reason)] += 1
+                    for client_id, words in self._row(split, columns, line):
+                        yield split, client_id, words
         except OSError as error:
             raise UserError(_TALKS, str(path), f"what can be read ({error.strerror})") from error
 
-    def _row(
-        self, split: str, columns: Sequence[str], line: bytes
-    ) -> Iterator[tuple[str, str, str]]:
-        cells = _cells(line)
-        if len(cells) != len(columns):
-            which = "missing" if len(cells) < len(columns) else "too many"
-            raise Unusable(f"rows with {which} columns")
-        row = dict(zip(columns, cells, strict=True))
-        talk = self._talk(split, _decoded("rows with talk names", row[_TALK]))
-        for language in LANGUAGES:
-            try:
-                words = _words(language, row[language])
-            except Unusable as reason:
-                self.skipped[str(reason)] += 1
-            else:
-                yield split, f"{language}-{talk}", words
+    def _row(self, split: str, columns: Sequence[str], line: str) -> Iterator[tuple[str, str]]:
+        with self._counting():
+            cells = _cells(line)
+            if len(cells) != len(columns):
+                which = "missing" if len(cells) < len(columns) else "too many"
+                raise Unusable(f"rows with {which} columns")
+            row = dict(zip(columns, cells, strict=True))
+            talk = self._talk(split, row[_TALK])
+            for language in LANGUAGES:
+                with self._counting():
+                    yield f"{language}-{talk}", _words(language, row[language])
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Unusable as reason:
+            self.skipped[str(reason)] += 1
 
     def _talk(self, split: str, name: str) -> str:
         """Returns the talk's half of a client id: safe inside SQL, and no other talk's."""
+        if _NOT_UTF8.search(name):
+            raise Unusable("rows with talk names that are not UTF-8")
         if not name or _UNTRANSLATED.fullmatch(name):
             raise Unusable("rows without a talk_name")
-        if self._split_of_talk.setdefault(name, split) != split:
-            raise Unusable("rows of a talk that another split has")
-        if name not in self._id_of_talk:
+        if name not in self._talks:
             plain = _NOT_IN_IDS.sub("_", name)
             candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
-            self._id_of_talk[name] = next(c for c in candidates if c not in self._ids)
-            self._ids.add(self._id_of_talk[name])
-        return self._id_of_talk[name]
+            self._talks[name] = split, next(c for c in candidates if c not in self._ids)
+            self._ids.add(self._talks[name][1])
+        if self._talks[name][0] != split:
+            raise Unusable("rows of a talk that another split has")
+        return self._talks[name][1]
 
 
-def _words(language: str, cell: bytes) -> str:
-    text = _decoded(f"{language} cells", cell)
-    if _UNTRANSLATED.fullmatch(text):
-        raise Unusable(f"{language} cells that are __NULL__")
-    words = normalize(text)
-    if not words:
-        reason = "without a word, punctuation only" if text else "that are empty"
-        raise Unusable(f"{language} cells {reason}")
+def _words(language: str, cell: str) -> str:
+    words = normalize(cell)
+    for reason, is_so in (
+        ("not UTF-8", _NOT_UTF8.search(cell)),
+        ("__NULL__", _UNTRANSLATED.fullmatch(cell)),
+        ("empty", not cell),
+        ("punctuation only", not words),
+    ):
+        if is_so:
+            raise Unusable(f"{language} cells that are {reason}")
     return words
 
 
-def _decoded(what: str, cell: bytes) -> str:
-    """Returns a cell's text. Only the cells in use are decoded."""
-    try:
-        return cell.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise Unusable(f"{what} that are not UTF-8") from error
-
-
-def _columns(line: bytes) -> list[str]:
+def _columns(line: str) -> list[str]:
     """Returns the names in a file's header."""
-    try:
-        columns = [cell.decode("utf-8").strip() for cell in _cells(line.removeprefix(_BOM))]
-    except UnicodeDecodeError as error:
-        found, expected = "bytes that are not UTF-8", "column names separated by tabs"
-        advice = "unpack the archive and give its TSV files"
-        raise UserError("line 1", found, expected, advice) from error
+    columns = _cells(line)
     missing = {_TALK, *LANGUAGES} - set(columns)
-    if missing:
+    if _NOT_UTF8.search(line) or missing:
         found = f"columns {', '.join(columns)[:80]!r}" if line.strip() else "nothing"
-        raise UserError("line 1", found, f"also {', '.join(sorted(missing))}, separated by tabs")
+        expected = f"{', '.join(sorted(missing))} among them, UTF-8 separated by tabs"
+        raise UserError("line 1", found, expected, "unpack the archive and give its TSV files")
     return columns
 
 
-def _cells(line: bytes) -> list[bytes]:
+def _cells(line: str) -> list[str]:
     """Returns a line's cells; the source quotes nothing."""
-    return line.rstrip(b"\r\n").split(b"\t")
+    return [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
 
 
 def normalize(text: str) -> str:
@@ -290,38 +283,19 @@ def _write_clients(
 
 
 def _check_enough(report: dict[str, Any]) -> None:
-    settings = report["settings"]
+    skipped = client_database.listed(report["skipped"])
     for split in SPLITS:
         if not report["kept"][split]["clients"]:
-            skipped = f"skipped: {_listed(report['skipped'])}"
-            expected = f"some clients in {report['rows'][split]} rows of {split} ({skipped})"
-            raise _too_high(settings, "min_examples_per_client", expected)
+            expected = f"some clients in {report['rows'][split]} rows of {split}"
+            raise _too_high(report, "min_examples_per_client", f"{expected} (skipped: {skipped})")
     if not report["words"]["kept"]:
         expected = f"some of {report['words']['in too few clients']} words"
-        raise _too_high(settings, "min_clients_per_word", expected)
+        raise _too_high(report, "min_clients_per_word", expected)
 
 
-def _too_high(settings: dict[str, int], field: str, expected: str) -> UserError:
-    value, advice = settings[field], "lower it or give more talks"
+def _too_high(report: dict[str, Any], field: str, expected: str) -> UserError:
+    value, advice = report["settings"][field], "lower it or give more talks"
     return UserError(errors.name(field), value, f"{expected} to be left", advice)
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in counts.items()) or "nothing"
-
-
-def report_text(report: dict[str, Any]) -> str:
-    """Returns the report as lines: per split, then words, then what was skipped and why."""
-    minimum = report["settings"]["min_examples_per_client"]
-    lines = [f"rows: {_listed(report['rows'])}"]
-    for split, large in report["kept"].items():
-        small = report["too small"][split]
-        lines.append(
-            f"{split}: {large['clients']} clients with {large['examples']} sentences; dropped "
-            f"{small['clients']} clients of fewer than {minimum}, with {small['examples']}"
-        )
-    lines.append(f"words: {_listed(report['words'])}")
-    return "\n".join([*lines, f"skipped: {_listed(report['skipped'])}"])
 
 
 if __name__ == "__main__":

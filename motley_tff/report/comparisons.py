@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from motley_tff.report import names, runs as runs_lib
 from motley_tff.tables import client_tables, comparable
@@ -34,7 +35,6 @@ _MAX_SETTING = 40
 FIRST_COUNTS = ("personalization_fraction", "acceptance")
 
 Item = TypeVar("Item")
-Key = TypeVar("Key")
 
 
 class Series(NamedTuple):
@@ -57,17 +57,6 @@ class Series(NamedTuple):
         """Returns the mean and standard deviation over the seeds of a number of each run."""
         return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
-    def each_over_seeds(
-        self, function: Callable[[runs_lib.Run], Mapping[Key, Sequence[float]]]
-    ) -> dict[Key, list["Value"]]:
-        """Returns the same for each number in `{key: numbers}` of each run that has the key."""
-        rows: dict[Key, list[tuple[float, ...]]] = {}
-        for run in self.runs:
-            for key, numbers in function(run).items():
-                rows.setdefault(key, []).append((run.seed, *numbers))
-        columns = {key: list(zip(*of_key, strict=True)) for key, of_key in rows.items()}
-        return {key: [Value.of(n, seeds) for n in rest] for key, (seeds, *rest) in columns.items()}
-
 
 class Value(NamedTuple):
     """Mean and standard deviation over seeds (the population's, as Motley's); nan for one seed."""
@@ -82,13 +71,13 @@ class Value(NamedTuple):
         Runs of one seed (the same again, say, or with --evaluate_ood) are averaged first; without
         `seeds` all differ.
         """
+        values = np.asarray(numbers, float)
         if seeds is not None:
-            by_seed: dict[float, list[float]] = {}
-            for seed, number in zip(seeds, numbers, strict=True):
-                by_seed.setdefault(seed, []).append(number)
-            numbers = [float(np.mean(of_seed)) for of_seed in by_seed.values()]
-        mean = float(np.mean(numbers)) if len(numbers) else float("nan")
-        return cls(mean, float(np.std(numbers)) if len(numbers) > 1 else float("nan"))
+            each = np.asarray(seeds)
+            values = np.array([values[each == seed].mean() for seed in dict.fromkeys(seeds)])
+        if not len(values):
+            return cls(float("nan"), float("nan"))
+        return cls(float(values.mean()), float(values.std()) if len(values) > 1 else float("nan"))
 
 
 class Comparison(NamedTuple):
@@ -128,15 +117,34 @@ class Comparison(NamedTuple):
         """What a caption says of the metric's direction."""
         return "higher is better" if self.higher_is_better else "lower is better"
 
-    @property
-    def baseline_note(self) -> str:
-        """What a caption adds about global models, if clusters are among the algorithms."""
-        clustered = any(series.algorithm in ("hypcluster", "ensemble") for series in self.series)
-        return " Of clusters it is the first one's model." if clustered else ""
-
     def of_series(self, function: Callable[[Series], Item | None]) -> list[Item]:
         """Returns what a function makes of each series, without those that it has nothing of."""
         return [item for series in self.series if (item := function(series)) is not None]
+
+    def over_seeds(
+        self,
+        table: Callable[[runs_lib.Run], pd.DataFrame | None],
+        key: str,
+        sort: bool = True,
+        shared: bool = False,
+    ) -> pd.DataFrame:
+        """Returns the tables of runs, with a row for each value of a key, None of one that has
+        none, as one: `algorithm`, the key, ascending or as it comes, and of each other column the
+        mean over seeds and its deviation (`_std`); of `shared` values those that all runs of a
+        series have.
+        """
+        rows = []
+        for series in self.series:
+            tables = [(run.seed, table(run)) for run in series.runs]
+            parts = [part.assign(seed=seed) for seed, part in tables if part is not None]
+            for value, part in pd.concat(parts).groupby(key, sort=sort) if parts else ():
+                if shared and len(part) < len(parts):
+                    continue
+                row: dict[str, Any] = {"algorithm": series.label, key: value}
+                for column in part.columns.drop([key, "seed"]):
+                    row[column], row[f"{column}_std"] = Value.of(part[column], part["seed"])
+                rows.append(row)
+        return pd.DataFrame(rows, columns=None if rows else ["algorithm"])
 
 
 def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
@@ -194,37 +202,27 @@ def _series(runs: Iterable[runs_lib.Run]) -> list[Series]:
 def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
     """Returns the runs of one algorithm, apart where their flags differ."""
     # A flag that an older version did not have tells nothing.
-    shared = set.intersection(*(set(run.flags) for run in runs))
-    settings = sorted(name for name in shared if not _NO_SETTING.fullmatch(name))
-    differing = [n for n in settings if len({_value(run, n) for run in runs}) > 1]
+    shared = sorted(set.intersection(*(set(run.flags) for run in runs)))
+    values = pd.DataFrame([{name: _value(run, name) for name in shared} for run in runs])
+    settings = [name for name in shared if not _NO_SETTING.fullmatch(name)]
+    differing = [name for name in settings if values[name].nunique() > 1]
     # Where a run starts from differs with the seed anyway; within a seed it is a setting.
-    starts = sorted(name for name in shared if "path_to_" in name)
-    differing += [name for name in starts if _differs_within_seeds(runs, differing, name)]
+    alike = values.groupby([np.array([run.seed for run in runs]), *differing])
+    starts = [name for name in shared if "path_to_" in name]
+    differing += [name for name in starts if alike[name].nunique().max() > 1]
     groups: dict[tuple[str, ...], list[runs_lib.Run]] = {}
-    for run in runs:
-        groups.setdefault(tuple(_value(run, n) for n in differing), []).append(run)
+    for run, setting in zip(runs, values[differing].to_numpy().tolist(), strict=True):
+        groups.setdefault(tuple(setting), []).append(run)
     labels = _labels(names.title(algorithm), differing, sorted(groups))
     return [
         Series(
-            labels[values],
+            labels[setting],
             algorithm,
-            dict(zip(differing, values, strict=True)),
-            sorted(group_runs, key=lambda run: (run.seed, run.run_id)),
+            dict(zip(differing, setting, strict=True)),
+            sorted(of_setting, key=lambda run: (run.seed, run.run_id)),
         )
-        for values, group_runs in sorted(groups.items())
+        for setting, of_setting in sorted(groups.items())
     ]
-
-
-def _differs_within_seeds(
-    runs: Sequence[runs_lib.Run], differing: Sequence[str], name: str
-) -> bool:
-    """Whether runs of one seed that are alike in other flags differ in one."""
-    values: dict[tuple[object, ...], str] = {}
-    for run in runs:
-        key = (run.seed, *(_value(run, other) for other in differing))
-        if values.setdefault(key, _value(run, name)) != _value(run, name):
-            return True
-    return False
 
 
 def _value(run: runs_lib.Run, flag: str) -> str:

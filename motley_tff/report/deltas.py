@@ -1,157 +1,133 @@
-"""What each client gains, in scatter plots (Motley's Figures 3(b), 8(b), 8(c), 9(a), 9(b))."""
+"""What each client gains, in scatter plots (Motley's Figures 3(b), 8(b), 8(c), 9(a), 9(b)).
 
-from collections.abc import Sequence
-from typing import NamedTuple
+A table has a row for each client and seed: `algorithm`, x, under the name that its axis has, `gain`
+and `is_hurt`. A gain is positive where a client is better off, also for errors; it is not-a-number
+where a model diverged, which is counted and not drawn.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from motley_tff.report import findings, style
+from motley_tff.metrics.client_values import ClientValues
+from motley_tff.report import style
 from motley_tff.report.comparisons import Comparison
 
-_SIZES = "personalization examples"
+SIZES, RANKS = "personalization examples", "test clients, worst first (%)"
 
 
-class Deltas(NamedTuple):
-    """One panel: x, gain and whether it lost of each client, [clients].
-
-    A gain is positive where a client is better off, also for errors; it is not-a-number where a
-    model diverged, which is counted and not drawn.
+def by_rank(comparison: Comparison) -> pd.DataFrame | None:
+    """Returns the test clients of each algorithm, from the one that lost most to the best; those
+    that begin with a random model have no gain to show.
     """
-
-    label: str
-    x: np.ndarray
-    delta: np.ndarray
-    is_hurt: np.ndarray
-
-    @property
-    def pct_hurt(self) -> float:
-        """Percentage of these clients that lost."""
-        return 100.0 * float(np.mean(self.is_hurt))
+    return ranked(
+        {
+            series.label: [run.values for run in series.runs if run.has_trained_baseline]
+            for series in comparison.series
+        }
+    )
 
 
-class Data(NamedTuple):
-    """Panels and their horizontal axis."""
-
-    panels: Sequence[Deltas]
-    x_label: str
-    log_x: bool
-
-
-def by_rank(comparison: Comparison) -> Data | None:
-    """Returns the test clients of each algorithm, from the one that lost most to the best."""
-    return ranked(_panels(comparison))
-
-
-def ranked(panels: Sequence[Deltas]) -> Data | None:
-    """Returns panels, whatever their `x` is, with their clients in the order of what they gain."""
-    ordered = []
-    for panel in panels:
-        diverged = np.isnan(panel.delta)
-        order = np.argsort(np.where(diverged & panel.is_hurt, -np.inf, panel.delta), kind="stable")
-        share = 100.0 * (np.arange(len(order)) + 0.5) / len(order)
-        ordered.append(Deltas(panel.label, share, panel.delta[order], panel.is_hurt[order]))
-    return Data(ordered, "test clients, worst first (%)", False) if ordered else None
-
-
-def by_examples(comparison: Comparison) -> Data | None:
-    """Returns the test clients of each algorithm over how many examples they personalize on."""
-    panels = _panels(comparison, "num_personalization_examples")
-    spread = [p.x.max() / max(1.0, p.x.min()) for p in panels]
-    return Data(panels, _SIZES, max(spread) > 20) if panels else None
-
-
-def _panels(comparison: Comparison, column: str | None = None) -> list[Deltas]:
-    """Returns a panel an algorithm, of the clients that have a number in a column where that is x;
-    those that begin with a random model have no gain to show.
-    """
+def ranked(values: Mapping[str, Sequence[ClientValues]]) -> pd.DataFrame | None:
+    """Returns the clients of several runs under each label, in the order of what they gain."""
     panels = []
+    for label, of_runs in values.items():
+        panel = _gains(label, of_runs)
+        order = panel["gain"].mask(panel["gain"].isna() & panel["is_hurt"], -np.inf)
+        panel = panel.loc[order.sort_values(kind="stable").index]
+        panel.insert(1, RANKS, 100.0 * (np.arange(len(panel)) + 0.5) / max(1, len(panel)))
+        panels.append(panel)
+    return _together(panels)
+
+
+def by_examples(comparison: Comparison) -> pd.DataFrame | None:
+    """Returns the test clients of each algorithm over how many examples they personalize on, of
+    those of which that is known.
+    """
+    column, panels = "num_personalization_examples", []
     for series in comparison.series:
         runs = [run for run in series.runs if run.has_trained_baseline]
-        if not runs or any(column and column not in run.rows for run in runs):
-            continue
-        delta = np.concatenate([run.values.delta for run in runs])
-        hurt = np.concatenate([run.values.is_hurt for run in runs])
-        x = np.zeros(len(delta))
-        if column:
-            x = np.concatenate([run.rows[column].to_numpy(float) for run in runs])
-        known = np.isfinite(x) & np.concatenate([run.values.is_scored for run in runs])
-        delta = np.where(np.isfinite(delta), delta, np.nan)
-        if np.isfinite(delta[known]).any():
-            panels.append(Deltas(series.label, x[known], delta[known], hurt[known]))
-    return panels
+        if all(column in run.rows for run in runs):
+            x = [run.rows[column].to_numpy(float)[run.values.is_scored] for run in runs]
+            panel = _gains(series.label, [run.values for run in runs])
+            panel.insert(1, SIZES, np.concatenate([np.zeros(0), *x]))
+            panels.append(panel.dropna(subset=SIZES))
+    return _together(panels)
 
 
-def draw(data: Data, comparison: Comparison, styles: style.Styles) -> Figure:
+def _gains(label: str, values: Sequence[ClientValues]) -> pd.DataFrame:
+    """Returns the scored clients of several runs."""
+    gain, is_hurt = (
+        np.concatenate([np.zeros(0), *(getattr(v, name)[v.is_scored] for v in values)])
+        for name in ("delta", "is_hurt")
+    )
+    gain = np.where(np.isfinite(gain), gain, np.nan)
+    return pd.DataFrame({"algorithm": label, "gain": gain, "is_hurt": is_hurt.astype(bool)})
+
+
+def _together(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    shown = [panel for panel in panels if panel["gain"].notna().any()]
+    return pd.concat(shown, ignore_index=True) if shown else None
+
+
+def draw(clients: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a small panel for each algorithm, each with limits of its own."""
-    lines = max(_title(panel).count("\n") for panel in data.panels)
+    x = clients.columns[1]
+    panels = dict(iter(clients.groupby("algorithm", sort=False)))
+    titles = {
+        label: f"{style.wrapped(label, 21)}\n{100.0 * panel['is_hurt'].mean():.1f}% hurt"
+        for label, panel in panels.items()
+    }
     # A single row is as high as the name of its axis is long.
-    height = 1.3 if len(data.panels) > 2 else 1.9
-    figure, axes = style.grid(len(data.panels), height=height + 0.13 * lines)
-    for ax, panel in zip(axes, data.panels, strict=True):
-        scatter(ax, panel)
-        if data.log_x:
+    height = 1.3 if len(panels) > 2 else 1.9
+    lines = max(title.count("\n") for title in titles.values())
+    figure, axes = style.grid(len(panels), height=height + 0.13 * lines)
+    spreads = [panel[x].max() / max(1.0, panel[x].min()) for panel in panels.values()]
+    for ax, (label, panel) in zip(axes, panels.items(), strict=True):
+        _scatter(ax, panel, x)
+        ax.set_title(titles[label], fontsize=7)
+        if x == SIZES and max(spreads) > 20:
             ax.set_xscale("log")
-    figure.supxlabel(data.x_label, fontsize=8)
+    figure.supxlabel(x, fontsize=8)
     sign = "" if comparison.higher_is_better else "less "
     figure.supylabel(f"gain ({sign}{comparison.metric_name})", fontsize=8)
     return figure
 
 
-def scatter(ax: Axes, panel: Deltas) -> Axes:
-    """Draws one panel: a dot a client, a cross for one that is hurt, and a line at zero."""
-    raster = len(panel.delta) > style.MAX_VECTOR_POINTS
-    for chosen, marker, size, colour in (
-        (~panel.is_hurt, "o", 5, style.KEPT), (panel.is_hurt, "x", 9, style.HURT),
+def _scatter(ax: Axes, panel: pd.DataFrame, x: str) -> None:
+    """Draws a dot a client, a cross for one that is hurt, and a line at zero."""
+    for is_hurt, marker, size, colour in (
+        (False, "o", 5, style.KEPT), (True, "x", 9, style.HURT),
     ):  # fmt: skip
+        shown = panel[panel["is_hurt"] == is_hurt]
         ax.scatter(
-            panel.x[chosen], panel.delta[chosen], size, colour, marker=marker, alpha=0.7,
-            linewidths=0.7, rasterized=raster,
+            shown[x], shown["gain"], size, colour, marker=marker, alpha=0.7, linewidths=0.7,
+            rasterized=len(panel) > style.MAX_VECTOR_POINTS,
         )  # fmt: skip
     ax.axhline(0.0, color="black", linewidth=0.7, linestyle="--")
-    ax.set_title(_title(panel), fontsize=7)
-    return ax
 
 
-def _title(panel: Deltas) -> str:
-    return f"{style.wrapped(panel.label, 21)}\n{panel.pct_hurt:.1f}% hurt"
-
-
-def caption(data: Data, comparison: Comparison) -> str:
-    """Returns the figure's caption."""
-    counts = {len(panel.delta) for panel in data.panels}
-    diverged = sum(int(np.isnan(panel.delta).sum()) for panel in data.panels)
-    note = f" Diverged and counted, not drawn: {diverged:,}." if diverged else ""
-    number = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,} to {max(counts):,}"
-    return (
-        f"{_finding(data)} "
-        "What each test client gains over the global model; above the dashed line is better. "
-        f"A dot a client and seed, a cross for one that is hurt ({number} a panel); every panel "
-        f"has its own scale.{note}"
-    )
-
-
-def _finding(data: Data) -> str:
-    """Returns how many are hurt; over sizes, whether those are the small clients."""
-    if data.x_label != _SIZES:
-        return findings.hurt([(panel.label, panel.pct_hurt) for panel in data.panels])
-    thirds = []
-    for panel in data.panels:
-        if (ends := _thirds(panel.x)) is not None:
-            few, many = (100.0 * np.mean(panel.is_hurt[of]) for of in ends)
-            thirds.append(f"{panel.label} {few:.1f}% and {many:.1f}%")
-    if not thirds:
-        return "Clients are too few to compare, or too many personalize on equally many examples."
-    return (
-        "Hurt in the third of the clients (and those tied) with fewest personalization examples, "
-        f"and with most: {findings.listed(thirds)}."
-    )
+def numbers(clients: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:
+    """Returns how many clients there are and are hurt; over sizes, whether the small ones are."""
+    rows = []
+    for label, panel in clients.groupby("algorithm", sort=False):
+        is_hurt = panel["is_hurt"]
+        row = {"algorithm": label, "clients": len(panel), "diverged": panel["gain"].isna().sum()}
+        row["hurt (%)"] = 100.0 * is_hurt.mean()
+        if SIZES in panel and (ends := _thirds(panel[SIZES].to_numpy())) is not None:
+            row["hurt with fewest examples (%)"] = 100.0 * is_hurt[ends[0]].mean()
+            row["hurt with most examples (%)"] = 100.0 * is_hurt[ends[1]].mean()
+        rows.append(row)
+    return rows
 
 
 def _thirds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns who is in the lowest and the highest third, [num_clients], all that tie with its last
-    one included; None if there are none or both share a value. `explorer.js` has the same rule.
+    one included; None if there are none or both share a value.
     """
     size, ordered = len(x) // 3, np.sort(x)
     if not size or ordered[size - 1] >= ordered[-size]:

@@ -5,60 +5,38 @@ points of a curve are its candidates (fine-tuning epochs, kNN-Per's coefficients
 first.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from motley_tff.report import findings, style
+from motley_tff.report import style
 from motley_tff.report.candidate_curves import group
-from motley_tff.report.comparisons import Comparison, Series
+from motley_tff.report.comparisons import Comparison
 from motley_tff.report.runs import Run
 
 # The epochs that the paper's figure shows.
 _EPOCHS = (1.0, 3.0, 5.0, 10.0, 15.0)
+_GLOBAL = "global model"
+_OWN, _OTHERS = "own examples", "others' examples"
 
 
-class Curve(NamedTuple):
-    """One series: means over test clients, averaged over seeds, the global model first, [points].
-
-    `inside` is on the clients' own evaluation sets, `outside` on other clients' examples.
+def data(comparison: Comparison) -> pd.DataFrame:
+    """Returns the means over test clients, averaged over seeds, of each model of the algorithms
+    that were scored out of distribution, in the order of the first run.
     """
-
-    label: str
-    names: Sequence[str]
-    inside: np.ndarray
-    outside: np.ndarray
+    return comparison.over_seeds(_points, "model", sort=False, shared=True)
 
 
-def data(comparison: Comparison) -> list[Curve]:
-    """Returns a curve for each algorithm that was scored out of distribution."""
-    return comparison.of_series(_curve)
-
-
-def _curve(series: Series) -> Curve | None:
-    points = [pairs for run in series.runs if (pairs := _points(run))]
-    if not points:
-        return None
-    names = [name for name in points[0] if all(name in pairs for pairs in points)]
-    means = np.array([[pairs[name] for name in names] for pairs in points]).mean(axis=0)
-    return Curve(series.label, names, means[:, 0], means[:, 1])
-
-
-def _points(run: Run) -> dict[str, tuple[float, float]]:
-    """Returns `{candidate: (inside, outside)}` of a run, empty if it was not scored outside."""
+def _points(run: Run) -> pd.DataFrame | None:
+    """Returns the models of a run, None if it was not scored outside."""
     rows, valid = run.reported("candidates"), run.reported("candidates", "valid")
     if rows is None or valid is None or "ood_value" not in rows or rows["ood_value"].isna().all():
-        return {}
+        return None
     means = rows.groupby("candidate", sort=False)[["value", "ood_value"]].mean()
     labels = selection(valid.groupby("candidate", sort=False)["value"].mean(), run.higher_is_better)
     if not run.has_trained_baseline:
-        labels.pop("global model", None)
-    return {
-        name: (means["value"][label], means["ood_value"][label]) for name, label in labels.items()
-    }
+        labels.pop(_GLOBAL, None)
+    points = means.loc[list(labels.values())].set_axis([_OWN, _OTHERS], axis=1)
+    return points.assign(model=list(labels))
 
 
 def selection(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
@@ -75,42 +53,25 @@ def selection(validation: pd.Series, higher_is_better: bool) -> dict[str, str]:
     for of_rate in group(labels, "rate").values():
         if best in of_rate:
             labels = ["0", *of_rate]
-    shown = {"global model": "0"} if "0" in labels else {}
+    shown = {_GLOBAL: "0"} if "0" in labels else {}
     epochs = {epoch: of_epoch[0] for epoch, of_epoch in group(labels, "epoch").items()}
     if len(epochs) > len(_EPOCHS):
         return shown | {f"epoch {e:g}": label for e, label in epochs.items() if e in _EPOCHS}
     return shown | {label: label for label in labels if label != "0"}
 
 
-def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
+def draw(curves: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a curve for each algorithm; the global model is a hollow marker."""
     figure, [[ax]] = style.panels(1, height=2.3)
-    for curve in curves:
-        line = styles[curve.label]
-        ax.plot(curve.inside, curve.outside, label=curve.label, **line.options)
-        if curve.names[0] == "global model":
-            ax.plot(
-                curve.inside[:1], curve.outside[:1], marker=line.marker, markersize=7,
-                markerfacecolor="white", markeredgecolor=line.colour, linestyle="",
-            )  # fmt: skip
+    style.lines(ax, curves.drop(columns=f"{_OTHERS}_std"), _OWN, _OTHERS, styles)
+    for row in curves[curves["model"] == _GLOBAL].to_dict("records"):
+        look = styles[row["algorithm"]]
+        ax.plot(
+            row[_OWN], row[_OTHERS], marker=look.marker, markersize=7, markerfacecolor="white",
+            markeredgecolor=look.colour, linestyle="",
+        )  # fmt: skip
     ax.margins(0.08)
     ax.set_xlabel(f"{comparison.metric_label}, own examples")
     ax.set_ylabel(f"{comparison.metric_label},\nother clients' examples")
     style.legend_below(figure, ax)
     return figure
-
-
-def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
-    """Returns the figure's caption."""
-    changes = [
-        f"{c.label} {c.inside[-1] - c.inside[0]:+.3g} and {c.outside[-1] - c.outside[0]:+.3g}"
-        for c in curves
-    ]
-    points = "; ".join(f"{c.label}: {', '.join(c.names)}" for c in curves)
-    return (
-        "From the first to the last point, on own and on others' examples: "
-        f"{findings.listed(changes)}. "
-        "Test clients' models on their own evaluation sets (across) and on examples of other "
-        f"clients (up), means over clients and seeds ({comparison.better}); hollow: the global "
-        f"model.{comparison.baseline_note} Points in order: {points}."
-    )

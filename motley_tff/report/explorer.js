@@ -22,9 +22,6 @@
     run.evaluation = run.evaluation && numbers(run.evaluation);
     run.n = run.ids.length;
     run.steps = run.highs.map((high, c) => (high - run.lows[c]) / (EMPTY - 1));
-    const sizes = run.personalization ? run.personalization.slice().sort() : [];
-    const third = Math.floor(run.n / 3), ends = [sizes[third - 1], sizes[run.n - third]];
-    run.thirds = ends[0] < ends[1] ? ends : null;  // Thirds that share a size are not compared.
   }
   const value = (run, c, i, code = run.codes[c * run.n + i]) =>
     code === EMPTY ? NaN : run.lows[c] + code * run.steps[c];
@@ -185,15 +182,7 @@
     const means = known ? `${shown(before / known)} before, ${shown(now / known)} now` : "unknown";
     const rest = known < n ? ` (without ${n - known} whose gain is not known)` : "";
     if (n) text = `${of(n, total)} selected: mean ${means}${rest}, hurt ${of(hurt, n)}. `;
-    const few = [0, 0], many = [0, 0];  // Those who are hurt, and all.
-    for (const {run, hurt: is} of points.filter((p) => p.run.thirds)) {
-      run.personalization.forEach((size, i) => {
-        if (size <= run.thirds[0]) { few[0] += is[i]; few[1]++; }
-        if (size >= run.thirds[1]) { many[0] += is[i]; many[1]++; }
-      });
-    }
-    status.textContent = text + (few[1] ? "Hurt in the third of a run's clients (and those tied) " +
-      `with fewest personalization examples: ${of(...few)}, with most: ${of(...many)}.` : "");
+    status.textContent = text;
     table.replaceChildren(); if (!n) return;
     const rows = body(table, n > MOST_LISTED ? `The ${MOST_LISTED} that lose most` :
       "Selected clients, those who lose most first",

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import pathlib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +23,12 @@ from motley_tff.report.runs import Run
 _EMPTY = 65_535
 # In the page, all runs together: it stays below 30 MB, of which figures take a few.
 _MOST_BYTES = 20_000_000
-_MOST_NAMED = 20
 _SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
-_NOW = "personalized"
 _NOTE = (
     "A point is a test client. Drag over points to select them, or use the boxes; the table lists "
     "those who lose most first. Values are rounded to 65,534 steps over a candidate's range, gains "
     "below that are 0; who is hurt, and means and shares over all clients, are exact."
 )
-
-
-class _Values(NamedTuple):
-    """A run's test clients: `values` [num_candidates, num_clients], the first row the baseline."""
-
-    candidates: list[str]
-    values: np.ndarray
 
 
 def section(compared: Iterable[Comparison]) -> page.Section | None:
@@ -51,28 +42,20 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
     if not runs:
         return None
     shown: list[dict[str, Any]] = []
-    room = _MOST_BYTES
-    left_out = []
+    room, left_out = _MOST_BYTES, []
     for name, run in runs:
-        encoded = _encoded(name, run, _values(run))
+        encoded = _encoded(name, run)
         size = len(page.data_text(encoded).encode())
         if size > room:
             left_out.append(name)
         else:
             room -= size
             shown.append(encoded)
-    notes = [_NOTE] if shown else []
+    body = page.paragraph(_NOTE) if shown else ""
     if left_out:
-        notes.append(_left_out(left_out))
-    body = "\n".join(map(page.paragraph, notes))
-    app = page.App({"runs": shown}, _SCRIPT.read_text(encoding="utf-8")) if shown else None
-    return page.Section("explorer", "Explorer", body, app=app)
-
-
-def _left_out(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    rest = f"; and {more} more" if more > 0 else ""
-    return f"Too many clients for one page, left out: {'; '.join(names[:_MOST_NAMED])}{rest}."
+        body += page.paragraph("Too many clients for one page, left out:") + page.items(left_out)
+    script = _SCRIPT.read_text(encoding="utf-8") if shown else ""
+    return page.Section("explorer", "Explorer", body, script=script, data={"runs": shown})
 
 
 def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
@@ -82,46 +65,41 @@ def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
     return [(name if counts[name] == 1 else f"{name}, {run.path}", run) for name, run in named]
 
 
-def _values(run: Run) -> _Values:
+def _values(run: Run) -> dict[str, np.ndarray]:
     """Returns every candidate's value for every client, and the chosen one's, which comes last."""
-    ids = run.values.client_ids
-    table = run.reported("candidates")
-    baseline = run.values.baseline
+    table, baseline = run.reported("candidates"), run.values.baseline
     columns = {"baseline": np.where(np.isfinite(baseline), baseline, np.nan)}
     if table is not None:
         wide = table.assign(candidate=table["candidate"].astype(str)).pivot_table(
             index="client_id", columns="candidate", values="value", sort=False, dropna=False
         )
-        wide = wide.reindex(ids)
         # Nine digits name a float32; read as one, what is equal is equal.
-        found = {name: wide[name].to_numpy(np.float32).astype(float) for name in wide.columns}
-        columns |= {
-            f"candidate {name}": values
-            for place, (name, values) in enumerate(found.items())
-            # Candidate 0, the first one, mostly is the baseline itself.
-            if place or not np.array_equal(values, columns["baseline"], equal_nan=True)
-        }
-    columns[_NOW] = run.values.personalized
-    return _Values(list(columns), np.array(list(columns.values()), float))
+        wide = wide.reindex(run.values.client_ids).astype(np.float32).astype(float)
+        # Candidate 0, the first one, mostly is the baseline itself.
+        if np.array_equal(wide.iloc[:, 0], columns["baseline"], equal_nan=True):
+            wide = wide.iloc[:, 1:]
+        columns |= {f"candidate {name}": wide[name].to_numpy() for name in wide}
+    return columns | {"personalized": run.values.personalized}
 
 
-def _encoded(name: str, run: Run, of: _Values) -> dict[str, Any]:
-    values = of.values
+def _encoded(name: str, run: Run) -> dict[str, Any]:
+    """Returns what the script reads of a run; values are [num_candidates, num_clients]."""
+    candidates = _values(run)
+    values = np.array(list(candidates.values()), float)
     codes, lows, highs = _coded(values)
-    higher = run.higher_is_better
-    rows, clients = run.rows, run.values
+    clients = run.values
     each = [dataclasses.replace(clients, personalized=row) for row in values]
     hurt = np.array([of_model.is_hurt for of_model in each])
     means = [statistics.mean(of_model, "personalized") for of_model in each]
     return {
         "name": name,
         "metric": run.metric,
-        "higher": higher,
+        "higher": run.higher_is_better,
         "ids": clients.client_ids.astype(str).tolist(),
         "groups": None if clients.groups is None else clients.groups.astype(str).tolist(),
-        "personalization": _sizes(rows.get("num_personalization_examples")),
+        "personalization": _sizes(run.rows.get("num_personalization_examples")),
         "evaluation": _sizes(clients.num_evaluation_examples),
-        "candidates": of.candidates,
+        "candidates": list(candidates),
         "lows": lows.tolist(),
         "highs": highs.tolist(),
         "values": _base64(codes),

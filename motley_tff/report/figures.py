@@ -1,23 +1,24 @@
-"""The registry of figures: what each one is called, needs, and is drawn by.
+"""The registry of figures: how each one of a data set's is made, and what all are called.
 
 Every figure is a function from a `Comparison` to data (nothing where the tables do not have it),
-one from data to a Matplotlib figure, and one to a caption. A new figure is one file and one line
-here.
+one from data to a Matplotlib figure, and one to the rows of a small table beside it. A new figure
+is one file, one line here, and its words in `figures.yaml`.
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
+import yaml
 from matplotlib.figure import Figure
 
 from motley_tff.report import (
     acceptance,
     box_plots,
     candidate_curves,
-    collapse,
+    clusters,
     communication,
-    composition,
     deltas,
     distribution_shift,
     improvement,
@@ -28,29 +29,15 @@ from motley_tff.report import (
 )
 from motley_tff.report.comparisons import Comparison
 
-# More runs than these are counted in a figure's source, not named.
-_MAX_NAMED = 8
 
+class Words(NamedTuple):
+    """What `figures.yaml` says of a figure or a section."""
 
-class Kind(NamedTuple):
-    """One kind of figure, with what the report says is needed where it is missing.
-
-    Attributes:
-      name: Of the files.
-      paper: Its number in the paper, empty for a figure the paper does not have.
-      tables: What it is drawn from.
-      data: What it shows: a list, or a tuple that holds one; empty or None without it.
-      draw: Takes the data, the comparison, and the styles of the series.
-    """
-
-    name: str
-    paper: str
     title: str
-    needs: str
-    tables: str
-    data: Callable[[Comparison], Any]
-    draw: Callable[[Any, Comparison, style.Styles], Figure]
-    caption: Callable[[Any, Comparison], str]
+    paper: str = ""
+    needs: str = ""
+    tables: str = ""
+    caption: str = ""
 
     @property
     def heading(self) -> str:
@@ -58,93 +45,83 @@ class Kind(NamedTuple):
         return f"{self.title} ({self.paper})" if self.paper else self.title
 
 
+_WORDS = pathlib.Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8")
+WORDS = {name: Words(**fields) for name, fields in yaml.safe_load(_WORDS).items()}
+
+
+class Kind(NamedTuple):
+    """One kind of figure.
+
+    Attributes:
+      name: Of the files, and in `WORDS`.
+      data: A table of what it shows, with a column `algorithm`; empty or None without it.
+      draw: Takes the data, the comparison, and the styles of the series.
+      numbers: Returns the rows of the table beside it.
+    """
+
+    name: str
+    data: Callable[[Comparison], pd.DataFrame | None]
+    draw: Callable[[Any, Comparison, style.Styles], Figure]
+    numbers: Callable[[Any, Comparison], Sequence[Mapping[str, Any]]]
+
+    @property
+    def words(self) -> Words:
+        """What it is called and shows."""
+        return WORDS[self.name]
+
+
+def _of(name: str, data: Callable[[Comparison], Any], module: Any) -> Kind:
+    return Kind(name, data, module.draw, getattr(module, "numbers", _rows))
+
+
+def _rows(data: pd.DataFrame, comparison: Comparison) -> Sequence[Mapping[str, Any]]:
+    """Returns what is drawn, as means over seeds."""
+    return data[[name for name in data if not name.endswith("_std")]].to_dict("records")
+
+
 KINDS = (
-    Kind(
-        "box_plots", "Figure 2", "Per-client metric", "clients.csv with finite values",
-        "clients.csv", box_plots.data, box_plots.draw, box_plots.caption,
-    ),
-    Kind(
-        "delta_by_rank", "Figures 3(b), 8(b)", "Who gains and who is hurt",
-        "a run whose global model was trained", "clients.csv",
-        deltas.by_rank, deltas.draw, deltas.caption,
-    ),
-    Kind(
-        "delta_by_examples", "Figure 8(c)", "Gain and size of the personalization set",
-        "a run whose global model was trained", "clients.csv",
-        deltas.by_examples, deltas.draw, deltas.caption,
-    ),
-    Kind(
-        "rate_curves", "Figures 3(c), 9(c)", "Fine-tuning rates",
-        "a fine-tuning run with several --finetune_learning_rate", "candidates.csv",
-        candidate_curves.rates, candidate_curves.draw, candidate_curves.caption,
-    ),
-    Kind(
-        "rate_deltas", "Figures 9(a), 9(b)", "Gain at two fine-tuning rates",
-        "a fine-tuning run with several rates of which one has the best mean and another one the "
-        "fewest clients hurt", "candidates.csv",
-        candidate_curves.rate_deltas, deltas.draw, deltas.caption,
-    ),
-    Kind(
-        "epoch_curves", "Figures 3(a), 8(a)", "Fine-tuning epochs",
-        "a fine-tuning run of two epochs or more", "candidates.csv",
-        candidate_curves.epochs, candidate_curves.draw, candidate_curves.caption,
-    ),
-    Kind(
-        "sweep_curves", "Figures 3(c), 9(c)", "Hyperparameters of the sweep",
-        "a sweep with a numeric hyperparameter of several values", "sweep.csv",
-        sweep_curves.data, sweep_curves.draw, sweep_curves.caption,
-    ),
-    Kind(
-        "distribution_shift", "Figure 4", "In and out of distribution", "a run with --evaluate_ood",
-        "candidates.csv", distribution_shift.data, distribution_shift.draw,
-        distribution_shift.caption,
-    ),
-    Kind(
-        "collapse", "Figure 5(a)", "Mode collapse", "a run of hypcluster_trainer with rounds",
-        "rounds.csv", collapse.data, collapse.draw, collapse.caption,
-    ),
-    Kind(
-        "communication", "Figures 5(b), 5(c)", "Communication",
-        "a run that was evaluated in two rounds or more", "summary.csv",
-        communication.data, communication.draw, communication.caption,
-    ),
-    Kind(
-        "composition", "Figure 5(d)", "Clusters", "a run of hypcluster_trainer", "clusters.csv",
-        composition.data, composition.draw, composition.caption,
-    ),
-    Kind(
-        "coefficient_curves", "Figures 6(a), 6(b)", "kNN-Per's coefficient",
-        "a run of knn_per_trainer", "candidates.csv",
-        candidate_curves.coefficients, candidate_curves.draw, candidate_curves.caption,
-    ),
-    Kind(
-        "size_curves", "Figure 6(c)", "Size of the personalization set",
-        "a run with several --personalization_fraction", "sizes.csv",
-        candidate_curves.sizes, candidate_curves.draw, candidate_curves.caption,
-    ),
-    Kind(
-        "tuning", "Figures 7, 11", "Tuning for each silo or for all",
-        "a silo run whose silos would choose different candidates", "clients.csv",
-        tuning.data, tuning.draw, tuning.caption,
-    ),
-    Kind(
-        "acceptance", "section 3.1, remark", "Acceptance rules", "a run with --acceptance",
-        "acceptance.csv", acceptance.data, acceptance.draw, acceptance.caption,
-    ),
-    Kind(
-        "improvement", "", "Quantum of improvement",
-        "a run of local training beside others of the same seed", "clients.csv",
-        improvement.data, improvement.draw, improvement.caption,
-    ),
+    _of("box_plots", box_plots.data, box_plots),
+    _of("delta_by_rank", deltas.by_rank, deltas),
+    _of("delta_by_examples", deltas.by_examples, deltas),
+    _of("rate_curves", candidate_curves.rates, candidate_curves),
+    _of("rate_deltas", candidate_curves.rate_deltas, deltas),
+    _of("epoch_curves", candidate_curves.epochs, candidate_curves),
+    _of("sweep_curves", sweep_curves.data, sweep_curves),
+    _of("distribution_shift", distribution_shift.data, distribution_shift),
+    Kind("collapse", clusters.collapse, clusters.draw_collapse, clusters.collapse_numbers),
+    _of("communication", communication.data, communication),
+    Kind("composition", clusters.composition, clusters.draw_composition,
+         clusters.composition_numbers),
+    _of("coefficient_curves", candidate_curves.coefficients, candidate_curves),
+    _of("size_curves", candidate_curves.sizes, candidate_curves),
+    _of("tuning", tuning.data, tuning),
+    _of("acceptance", acceptance.data, acceptance),
+    _of("improvement", improvement.data, improvement),
 )  # fmt: skip
 
 
-def draw_all(
-    comparison: Comparison, stem: str, folder: pathlib.Path, vector: str
-) -> tuple[list[page.Image], list[Kind]]:
-    """Draws all figures; returns (those drawn, the kinds for which there are no data).
+class Folder(NamedTuple):
+    """Where a report's figures go, and which vector files they are: `svg` or `pdf`."""
 
-    The files' names begin with `stem`, `vector` is `svg` or `pdf`.
+    path: pathlib.Path
+    vector: str
+
+    def add(
+        self, drawn: style.Drawn, stem: str, source: str, title: str = "", better: str = ""
+    ) -> page.Image:
+        """Writes a figure; returns it for the page. `source` says what it is drawn from."""
+        files, svg = style.save(drawn.figure, self.path, stem, self.vector)
+        words = WORDS[drawn.name]
+        caption = words.caption.format(better=better)
+        title = title or words.heading
+        return page.Image(f"figure-{stem}", title, caption, source, svg, drawn.numbers, files)
+
+
+def draw_all(
+    comparison: Comparison, stem: str, folder: Folder
+) -> tuple[list[page.Image], list[Kind]]:
+    """Draws all figures into files whose names begin with `stem`; returns (those drawn, the kinds
+    for which there are no data).
     """
     images, absent = [], []
     labels = [series.label for series in comparison.series]
@@ -152,29 +129,24 @@ def draw_all(
     styles = style.styles(list(dict.fromkeys(labels)))
     for kind in KINDS:
         data = kind.data(comparison)
-        if not data:
+        if data is None or data.empty:
             absent.append(kind)
             continue
         with style.settings():
             figure = kind.draw(data, comparison, styles)
-            files, svg = style.save(figure, folder, f"{stem}_{kind.name}", vector)
-        anchor, tables = f"data-{stem}-{kind.name}", _source(kind, data, comparison)
-        caption = kind.caption(data, comparison)
-        images.append(page.Image(anchor, kind.heading, caption, tables, svg, files))
+            drawn = style.Drawn(kind.name, figure, kind.numbers(data, comparison))
+            source = _source(kind, data, comparison)
+            images.append(
+                folder.add(drawn, f"{stem}_{kind.name}", source, better=comparison.better)
+            )
     return images, absent
 
 
-def _source(kind: Kind, data: Any, comparison: Comparison) -> str:
+def _source(kind: Kind, data: pd.DataFrame, comparison: Comparison) -> str:
     """Returns which tables a figure is of, and whose: of the series that it shows."""
-    if kind.tables == "sweep.csv":
-        return f"sweep.csv of {_listed([str(sweep.path) for sweep in comparison.sweeps])}"
-    fields = [data] if isinstance(data, list) else data
-    parts = [part for field in fields if isinstance(field, list) for part in field]
-    shown = {getattr(part, "label", getattr(part, "series", None)) for part in parts}
+    tables = kind.words.tables
+    if tables == "sweep.csv":
+        return f"{tables} of {page.listed([str(sweep.path) for sweep in comparison.sweeps])}"
+    shown = set(data["algorithm"])
     series = [s for s in comparison.series if s.label in shown] or comparison.series
-    return f"{kind.tables} of {_listed([run.run_id for s in series for run in s.runs])}"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{tables} of {page.listed([run.run_id for s in series for run in s.runs])}"

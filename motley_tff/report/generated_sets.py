@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
@@ -33,27 +32,18 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
     """Yields the figures of a table, those that have a score to draw; UserError if it is none.
     Within `style.settings`.
     """
-    yield from (drawn for drawn in _figures(_read(path)) if drawn)
-
-
-def _read(path: pathlib.Path) -> pd.DataFrame:
     table = runs.read(path, _REQUIRED, "generative")
     if table.empty:
         raise UserError(str(path), "no rows", "what motley_generative writes")
-    unsaid = (("series", ""), ("parameter", np.nan), ("file", ""))
-    for column, empty in unsaid:
-        if column not in table:
-            table[column] = empty
-    return table
-
-
-def _figures(table: pd.DataFrame) -> Iterator[style.Drawn | None]:
-    if (table["source"] == _CHECKPOINT).any():
-        yield _checkpoints(table)
+    unsaid = {"series": "", "parameter": np.nan, "file": ""}
+    table = table.assign(**{name: empty for name, empty in unsaid.items() if name not in table})
     unordered = table[table["parameter"].isna()]
-    if len(unordered) > 1:
-        yield _forms(unordered)
-    yield _pictures(table)
+    if (table["source"] == _CHECKPOINT).any() and (names := _scores(table)):
+        yield _checkpoints(table, names)
+    if len(unordered) > 1 and (names := _scores(unordered)):
+        yield _forms(unordered, names)
+    if (pictures := _pictures(table)) is not None:
+        yield pictures
 
 
 def _scores(rows: pd.DataFrame) -> list[str]:
@@ -66,20 +56,7 @@ def _forms_of(name: str) -> list[str]:
     return [f"{name}_{form}" for form in scores.FORMS]
 
 
-def _features(rows: pd.DataFrame) -> str:
-    first = rows.iloc[0]
-    return f"Features: {first['features']}, {first['num_features']:g} of them."
-
-
-def _label_lowest(axes: Sequence[Axes], label: str) -> None:
-    for ax in axes[-2:]:
-        ax.set_xlabel(label)
-
-
-def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
-    names = _scores(table)
-    if not names:
-        return None
+def _checkpoints(table: pd.DataFrame, names: Sequence[str]) -> style.Drawn:
     rows = table[table["source"] == _CHECKPOINT]
     level = table[table["parameter"].isna()]
     labels = [*dict.fromkeys(rows["series"]), *level["generated"]]
@@ -88,38 +65,38 @@ def _checkpoints(table: pd.DataFrame) -> style.Drawn | None:
     for line, name in zip(axes, names, strict=True):
         for ax, form in zip(line, scores.FORMS, strict=True):
             column = f"{name}_{form}"
-            for label, of_run in rows.groupby("series", sort=False):
-                of_run = of_run.sort_values("parameter")
-                ax.errorbar(
-                    of_run["parameter"], of_run[column], of_run.get(f"{column}_std"),
-                    label=label, elinewidth=0.6, **looks[str(label)].options,
-                )  # fmt: skip
+            for label, of_run in rows.sort_values("parameter").groupby("series", sort=False):
+                spread = of_run.get(f"{column}_std", 0.0)
+                look = looks[str(label)]
+                style.line(ax, str(label), of_run["parameter"], of_run[column], look, spread)
             for generated, value in zip(level["generated"], level[column], strict=True):
                 look = looks[generated]
                 ax.axhline(value, color=look.colour, linestyle=look.dashes, label=generated)
             ax.set_ylabel(column)
             if table[column].max() > _WIDE * table[column].min() > 0:
                 ax.set_yscale("log")
-    _label_lowest(axes[-1], "round")
+    for ax in axes[-1]:
+        ax.set_xlabel("round")
     style.legend_below(figure, axes[0][0])
-    return style.Drawn(_CHECKPOINT, "Scores of checkpoints", figure, _of_pairs(table, names))
+    return style.Drawn(_CHECKPOINT, figure, _disagreements(table, names))
 
 
-def _of_pairs(rows: pd.DataFrame, names: Sequence[str]) -> str:
-    """Returns how often the forms disagree."""
-    counts = [
-        f"{name} {scores.num_disagreements(*(rows[c].tolist() for c in _forms_of(name)))}"
+def _disagreements(rows: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns of how many pairs of sets the forms disagree."""
+    first = rows.iloc[0]
+    pairs = len(rows) * (len(rows) - 1) // 2
+    return [
+        {
+            "score": name,
+            "pairs": pairs,
+            "ordered differently": scores.num_disagreements(*rows[_forms_of(name)].T.to_numpy()),
+            "features": f"{first['num_features']:g}, {first['features']}",
+        }
         for name in names
     ]
-    pairs = len(rows) * (len(rows) - 1) // 2
-    listed = ", ".join(counts)
-    return f"Pairs of {pairs} that the two forms order differently: {listed}. {_features(rows)}"
 
 
-def _forms(rows: pd.DataFrame) -> style.Drawn | None:
-    names = _scores(rows)
-    if not names:
-        return None
+def _forms(rows: pd.DataFrame, names: Sequence[str]) -> style.Drawn:
     figure, axes = style.grid(len(names), 1.6)
     many = len(rows) > 12
     looks = style.styles(list(rows["generated"]))
@@ -133,7 +110,7 @@ def _forms(rows: pd.DataFrame) -> style.Drawn | None:
         ax.set(xlabel=f"{name}, all", ylabel=f"{name}, avg")
     if not many:
         style.legend_below(figure, axes[0])
-    return style.Drawn("forms", "The all and the avg form", figure, _of_pairs(rows, names))
+    return style.Drawn("forms", figure, _disagreements(rows, names))
 
 
 def _pictures(table: pd.DataFrame) -> style.Drawn | None:
@@ -154,8 +131,7 @@ def _pictures(table: pd.DataFrame) -> style.Drawn | None:
         ax.axis("off")
         said = [f"{s} {row[f'{s}_all']:.4g}, {row[f'{s}_avg']:.4g}" for s in ("fid", "kid")]
         ax.set_title(style.plain(f"{row['generated']}: {'; '.join(said)}"), fontsize=6.5, pad=2)
-    caption = f"At most ten pictures of each, its scores all, avg. {_features(table)}"
-    return style.Drawn("pictures", "Pictures beside their scores", figure, caption)
+    return style.Drawn("pictures", figure)
 
 
 def _spread(values: Sequence[Any], number: int) -> list[Any]:

@@ -1,7 +1,7 @@
 """How clients' data differ, drawn, a row a client: labels (Motley's Figure 10) and images."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,14 +43,13 @@ def save(
     """Writes the heat map as a picture, whose suffix says which kind, and its numbers as CSV."""
     figure = Figure(figsize=(7.5, 1.5 + 0.22 * len(client_ids)), layout="constrained")
     draw(figure.add_subplot(), client_ids, labels, shares).set_title(title)
-    with csv_files.replacing(path, "wb") as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
-    rows = (
-        csv_files.formula_safe({"client_id": client_id, "label": label, "share": shares[i, j]})
+    style.save_picture(figure, path)
+    rows = [
+        (client_id, label, shares[i, j])
         for i, client_id in enumerate(client_ids)
         for j, label in enumerate(labels)
-    )
-    csv_files.write(path.with_suffix(".csv"), ("client_id", "label", "share"), rows)
+    ]
+    _write(path, ("client_id", "label", "share"), rows)
 
 
 def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -68,52 +67,53 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
     return ids, labels, wide.to_numpy(float)
 
 
-def draw_sizes(ax: Axes, sizes: Mapping[str, Sequence[int]]) -> Axes:
-    """Draws the numbers of examples of each split's clients, the largest client first."""
-    for split, look in style.styles(list(sizes)).items():
-        counts = np.sort(sizes[split])[::-1]
-        every = max(1, len(counts) // 20)
-        label = f"{split}: {len(counts):,} clients"
-        ax.plot(counts, label=label, markevery=every, markersize=4, **look.options)
-    ax.set(xlabel="client, the largest first", ylabel="examples", ylim=(0, None))
-    ax.legend()
-    return ax
+def drawn(path: pathlib.Path) -> Iterator[style.Drawn]:
+    """Yields the heat map of a table that `save` wrote, and how much the labels of a client are
+    one.
+    """
+    clients, labels, shares = read(path)
+    figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
+    draw(ax, clients, labels, shares)
+    most = 100.0 * float(np.nanmax(shares, axis=1).mean())
+    row = {"clients": len(clients), "labels": len(labels), "most frequent label, mean (%)": most}
+    yield style.Drawn("labels", figure, [row])
 
 
 def save_sizes(path: pathlib.Path, title: str, sizes: Mapping[str, Mapping[str, int]]) -> None:
-    """Writes a picture of `{split: {client id: number of examples}}` and the numbers as CSV."""
+    """Writes a picture of `{split: {client id: number of examples}}`, the largest client first, and
+    the numbers as CSV.
+    """
     figure = Figure(figsize=(5, 3), layout="constrained")
-    counts = {split: list(by_client.values()) for split, by_client in sizes.items()}
-    draw_sizes(figure.add_subplot(), counts).set_title(title)
-    with csv_files.replacing(path, "wb") as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
-    rows = (
-        csv_files.formula_safe({"split": split, "client_id": client_id, "num_examples": count})
-        for split, by_client in sizes.items()
-        for client_id, count in by_client.items()
-    )
-    csv_files.write(path.with_suffix(".csv"), ("split", "client_id", "num_examples"), rows)
-
-
-def draw_images(ax: Axes, client_ids: Sequence[str], images: Sequence[np.ndarray]) -> Axes:
-    """Draws rows of images, [n, height, width, channels] each, values 0..1; returns the axes."""
-    height, width, channels = images[0].shape[1:]
-    columns = max(len(row) for row in images)
-    sheet = np.ones((len(images) * height, columns * width, channels))
-    for i, row in enumerate(images):
-        for j, image in enumerate(row):
-            sheet[i * height : (i + 1) * height, j * width : (j + 1) * width] = image
-    ax.imshow(np.clip(sheet.squeeze(), 0.0, 1.0), cmap="gray", vmin=0.0, vmax=1.0)
-    ax.set_yticks((np.arange(len(images)) + 0.5) * height, client_ids, fontsize=7, parse_math=False)
-    ax.set_xticks([])
-    return ax
+    ax = figure.add_subplot()
+    for split, look in style.styles(list(sizes)).items():
+        counts = np.sort(list(sizes[split].values()))[::-1]
+        style.line(ax, f"{split}: {len(counts):,} clients", np.arange(len(counts)), counts, look)
+    ax.set(xlabel="client, the largest first", ylabel="examples", ylim=(0, None), title=title)
+    ax.legend()
+    style.save_picture(figure, path)
+    rows = [(split, i, count) for split, counts in sizes.items() for i, count in counts.items()]
+    _write(path, ("split", "client_id", "num_examples"), rows)
 
 
 def save_images(
     path: pathlib.Path, title: str, client_ids: Sequence[str], images: Sequence[np.ndarray]
 ) -> None:
-    """Writes the sheet as a picture; the suffix says which kind."""
+    """Writes a picture with a row a client: images [n, height, width, channels] each, values 0..1;
+    the suffix says which kind.
+    """
+    height, width, channels = images[0].shape[1:]
+    columns = max(len(row) for row in images)
+    sheet = np.ones((len(images) * height, columns * width, channels))
+    for i, row in enumerate(images):
+        sheet[i * height : (i + 1) * height, : len(row) * width] = np.concatenate([*row], axis=1)
     figure = Figure(figsize=(9, 1 + 0.45 * len(images)), layout="constrained")
-    draw_images(figure.add_subplot(), client_ids, images).set_title(title)
-    with csv_files.replacing(path, "wb") as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, bbox_inches="tight")
+    ax = figure.add_subplot(title=title, xticks=[])
+    ax.imshow(np.clip(sheet.squeeze(), 0.0, 1.0), cmap="gray", vmin=0.0, vmax=1.0)
+    ax.set_yticks((np.arange(len(images)) + 0.5) * height, client_ids, fontsize=7, parse_math=False)
+    style.save_picture(figure, path, bbox_inches="tight")
+
+
+def _write(path: pathlib.Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Writes a table beside a picture."""
+    table = (csv_files.formula_safe(dict(zip(names, row, strict=True))) for row in rows)
+    csv_files.write(path.with_suffix(".csv"), names, table)

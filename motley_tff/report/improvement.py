@@ -5,30 +5,17 @@ are those of a run of local training, global ones the baseline of the run itself
 FedAvg's model, else of another run of the seed. Constant F has no density and is left out.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from motley_tff.metrics import quantum_of_improvement
 from motley_tff.report import names, style
 from motley_tff.report.comparisons import Comparison
 from motley_tff.report.runs import Run
-
-_POINTS = 200
-
-
-class Curve(NamedTuple):
-    """One algorithm: F of each client and seed, positive is better also for errors, [clients]."""
-
-    label: str
-    values: np.ndarray
-
-    @property
-    def pct_improved(self) -> float:
-        """Percentage of clients with F > 0 (PUI)."""
-        return 100.0 * float(np.mean(self.values > 0))
 
 
 class References(NamedTuple):
@@ -69,10 +56,11 @@ def references(comparison: Comparison) -> References:
     return References(fedavg, local)
 
 
-def data(comparison: Comparison) -> list[Curve]:
-    """Returns F of every algorithm, nothing without runs of local training and of FedAvg."""
-    known = references(comparison)
-    curves = []
+def data(comparison: Comparison) -> pd.DataFrame:
+    """Returns F of each client and seed by `algorithm`, positive is better also for errors, nothing
+    without runs of local training and of FedAvg.
+    """
+    known, tables = references(comparison), []
     for series in comparison.series:
         parts = [
             known.gains(run)
@@ -82,36 +70,30 @@ def data(comparison: Comparison) -> list[Curve]:
         values = np.concatenate([np.zeros(0), *parts])
         values = values[np.isfinite(values)]
         if values.size > 2 and np.ptp(values) > 0:
-            curves.append(Curve(series.label, values))
-    return curves
+            tables.append(pd.DataFrame({"algorithm": series.label, "F": values}))
+    return pd.concat(tables) if tables else pd.DataFrame()
 
 
 def quantum(personal: Run, fedavg: Run, local: Run | None) -> np.ndarray:
     """Returns F of the test clients that are in all these runs, [clients]."""
+    models = [(personal, "personalized"), (fedavg, "baseline"), (local, "personalized")]
     columns = [
-        (personal.values, personal.values.personalized),
-        (fedavg.values, fedavg.values.baseline),
+        pd.Series(getattr(run.values, model), run.values.client_ids)
+        for run, model in models
+        if run is not None
     ]
-    if local is not None:
-        columns.append((local.values, local.values.personalized))
-    by_client = [dict(zip(v.client_ids, numbers, strict=True)) for v, numbers in columns]
-    ids = [i for i in by_client[0] if all(i in numbers for numbers in by_client)]
-    p, g, *l_ = (np.array([numbers[i] for i in ids]) for numbers in by_client)
+    table = pd.concat(columns, axis=1, join="inner").to_numpy(float)
+    local_model = table[:, 2] if local is not None else None
     higher = personal.higher_is_better
-    return quantum_of_improvement.quantum(p, g, l_[0] if l_ else None, higher)
+    return quantum_of_improvement.quantum(table[:, 0], table[:, 1], local_model, higher)
 
 
-def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) -> Figure:
+def draw(clients: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a density for each algorithm, and a line at zero."""
-    import scipy.stats  # Takes 0.4 s.
-
     figure, [[ax]] = style.panels(1, height=2.1)
-    values = np.concatenate([curve.values for curve in curves])
-    low, high = np.percentile(values, [0.5, 99.5])
-    x = np.linspace(low, high, _POINTS)
-    for curve in curves:
-        density, line = scipy.stats.gaussian_kde(curve.values)(x), styles[curve.label].options
-        ax.plot(x, density, markevery=_POINTS // 8, label=curve.label, **line)
+    low, high = np.percentile(clients["F"], [0.5, 99.5])
+    for label, values in clients.groupby("algorithm", sort=False)["F"]:
+        style.density(ax, label, values.to_numpy(), (low, high), styles[label])
     ax.axvline(0.0, color="black", linewidth=0.7, linestyle="--")
     gain = f"F = P − max(G, L), gain in {comparison.metric_name}"
     ax.set(xlabel=gain, ylabel="density of clients", ylim=(0, None))
@@ -119,12 +101,8 @@ def draw(curves: Sequence[Curve], comparison: Comparison, styles: style.Styles) 
     return figure
 
 
-def caption(curves: Sequence[Curve], comparison: Comparison) -> str:
-    """Returns the figure's caption."""
-    shares = "; ".join(f"{c.label} {c.pct_improved:.1f}%" for c in curves)
-    return (
-        "Quantum of improvement: what a test client's personalized model is better by than the "
-        "better one of the global and its local model; to the right of the dashed line it is the "
-        "best of the three. Gaussian kernels (Scott's width); the outermost 1% of clients is not "
-        f"shown. Clients with F > 0: {shares}."
-    )
+def numbers(clients: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:
+    """Returns how many clients have F > 0 (PUI)."""
+    groups = (clients["F"] > 0).groupby(clients["algorithm"], sort=False)
+    table = pd.DataFrame({"clients": groups.size(), "F > 0 (%)": 100.0 * groups.mean()})
+    return table.reset_index().to_dict("records")

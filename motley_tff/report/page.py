@@ -9,66 +9,40 @@ import hashlib
 import html
 import json
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
-       color: #222; background: #fff; }
-h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc; }
-.figures { display: grid; gap: 2rem;
-           grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); }
-figure { margin: 0; } figure img { width: 100%; max-width: 28rem; height: auto; }
-figcaption, .note { font-size: .875rem; color: #444; } code { font-size: .9em; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 1.5rem; }
-caption { text-align: left; font-weight: 600; padding: .4rem 0; }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top; }
-thead th { border-bottom: 1px solid #222; } tbody tr.group { border-top: 1px solid #ccc; }
-td { font-variant-numeric: tabular-nums; } tr[aria-current] { font-weight: 600; }
-.controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: end; }
-.controls label { font-size: .875rem; display: flex; flex-direction: column; }
-.controls label, .controls select { max-width: 100%; }
-.controls input[type=number] { width: 7rem; } canvas { max-width: 100%; touch-action: none; }
-#explorer .wide { max-height: 24rem; overflow: auto; }
-#explorer thead th { position: sticky; top: 0; background: #fff; }
-@media print { #explorer { display: none; } }
-"""
+_STYLE = pathlib.Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 # What would end a script element, begin a comment, or end a line of JavaScript.
 _ESCAPED = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 class Image(NamedTuple):
-    """A figure on the page: `tables` says which tables and runs it is of, `files` where it is."""
+    """A figure on the page: `source` says which tables and runs it is of, `numbers` are rows of a
+    table below it, and `files` say where it is.
+    """
 
     anchor: str
     title: str
     caption: str
-    tables: str
+    source: str
     svg: bytes
+    numbers: Sequence[Mapping[str, Any]] = ()
     files: Sequence[pathlib.Path] = ()
 
 
-class App(NamedTuple):
-    """What a section does: a script, and the data that it finds as JSON in `#ANCHOR-data`; it draws
-    into `#ANCHOR-app`.
-    """
-
-    data: Any
-    script: str
-
-
 class Section(NamedTuple):
-    """A part of the page: HTML from the functions below, what the contents list below it, and what
-    it does.
+    """A part of the page: HTML from the functions below, and what the contents list below it. A
+    script finds its data as JSON in `#ANCHOR-data`, and draws into `#ANCHOR-app`.
     """
 
     anchor: str
     title: str
     body: str
     images: Sequence[Image] = ()
-    app: App | None = None
+    script: str = ""
+    data: Any = None
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -86,35 +60,25 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 
 def _policy(sections: Iterable[Section]) -> str:
-    scripts = [section.app.script for section in sections if section.app]
-    if not scripts:
-        return _POLICY
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    digests = [hashlib.sha256(s.script.encode()).digest() for s in sections if s.script]
     sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    return f"{_POLICY}; script-src {sources}"
+    return f"{_POLICY}; script-src {sources}" if digests else _POLICY
 
 
 def _section(section: Section) -> str:
     anchor, title = _text(section.anchor), _text(section.title)
-    inner = f"<h2>{title}</h2>\n{section.body}\n{_app(section)}"
+    app = (
+        f'<div id="{anchor}-app"><noscript>This part needs a script; the figures and tables below '
+        f"do not.</noscript></div>\n"
+        f'<script type="application/json" id="{anchor}-data">{data_text(section.data)}</script>\n'
+        f"<script>{section.script}</script>\n"
+    )
+    inner = f"<h2>{title}</h2>\n{section.body}\n{app if section.script else ''}"
     return f'<section id="{anchor}">\n{inner}</section>'
 
 
-def _app(section: Section) -> str:
-    if section.app is None:
-        return ""
-    anchor = _text(section.anchor)
-    return (
-        f'<div id="{anchor}-app"><noscript>This part needs a script; the figures and tables below '
-        f"do not.</noscript></div>\n"
-        f'<script type="application/json" id="{anchor}-data">'
-        f"{data_text(section.app.data)}</script>\n"
-        f"<script>{section.app.script}</script>\n"
-    )
-
-
 def data_text(data: Any) -> str:
-    """Returns an app's data as the JSON that stands in the page."""
+    """Returns a script's data as the JSON that stands in the page."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPED)
 
@@ -138,12 +102,22 @@ def figures(images: Iterable[Image]) -> str:
 
 def _figure(image: Image) -> str:
     data = base64.b64encode(image.svg).decode()
-    source = f"From {image.tables}. Files: {', '.join(path.name for path in image.files)}."
+    source = f"From {image.source}. Files: {', '.join(path.name for path in image.files)}."
+    header = list(dict.fromkeys(name for row in image.numbers for name in row))
+    rows = [[number(row.get(name)) for name in header] for row in image.numbers]
     return (
         f'<figure id="{_text(image.anchor)}">\n<h3>{_text(image.title)}</h3>\n'
         f'<img alt="{_text(image.title)}" src="data:image/svg+xml;base64,{data}">\n'
-        f"<figcaption>{_text(image.caption)}<br>{_text(source)}</figcaption>\n</figure>\n"
+        f"<figcaption>{_text(image.caption)}<br>{_text(source)}</figcaption>\n"
+        f"{table('', header, rows) if rows else ''}</figure>\n"
     )
+
+
+def number(value: Any) -> str:
+    """Returns a cell: of numbers four digits, nothing where one is not known."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def table(
@@ -159,8 +133,9 @@ def table(
         kind = ' class="group"' if is_new and grouped else ""
         lines.append(f"<tr{kind}>{cells}</tr>")
     body = "\n".join(lines)
+    caption = f"<caption>{_text(title)}</caption>\n" if title else ""
     return (
-        f'<div class="wide"><table>\n<caption>{_text(title)}</caption>\n<thead><tr>{head}</tr>'
+        f'<div class="wide"><table>\n{caption}<thead><tr>{head}</tr>'
         f"</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
     )
 
@@ -173,6 +148,12 @@ def paragraph(text: str) -> str:
 def items(texts: Iterable[str]) -> str:
     """Returns a list of plain texts."""
     return f"<ul>{''.join(f'<li>{_text(text)}</li>' for text in texts)}</ul>"
+
+
+def listed(texts: Sequence[str], most: int = 8) -> str:
+    """Returns the first few texts, and how many more there are."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _text(text: str) -> str:

@@ -5,7 +5,7 @@ the seeds; Tables 6 and 7 print each of these numbers ± its standard deviation 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from motley_tff import metrics
 from motley_tff.report import names
 from motley_tff.report.comparisons import Comparison, Series, Value
-from motley_tff.report.runs import Run
 
 _MISSING = "–"
 
@@ -42,64 +41,42 @@ class Table(NamedTuple):
     cells: Sequence[Sequence[str]]
 
 
-def entries(comparison: Comparison) -> list[Entry]:
-    """Returns all that the tables say of one data set, in the paper's order."""
-    return [entry for series in comparison.series for entry in _entries(series)]
-
-
-def _entries(series: Series) -> Iterator[Entry]:
+def entries(series: Series) -> Iterator[Entry]:
+    """Yields all that the tables say of an algorithm, in the paper's order."""
     setting = series.label.removeprefix(names.title(series.algorithm))
     group = names.paper_row(series.algorithm) + setting
+    flags = series.runs[0].flags
+
+    def clients(statistic: str, model: str = "personalized") -> Entry:
+        mean = series.over_seeds(lambda run: float(np.mean(getattr(run.values, model))))
+        std = series.over_seeds(lambda run: float(np.std(getattr(run.values, model))))
+        return Entry(group, statistic, mean, std)
+
+    def percent(statistic: str, metric: str) -> Entry:
+        of_clients = metrics.POPULATION[metric]
+        value = series.over_seeds(lambda run: of_clients(run.values))
+        return Entry(group, statistic, value, is_percent=True)
+
     if series.algorithm == names.ENSEMBLE:
-        yield _clients(series, group, "Per-client metric by ensembling k FedAvg models")
-        return
-    if names.is_fine_tuned(series.algorithm):
-        yield _clients(series, group, "Per-client metric before FT", "baseline")
-        yield _clients(series, group, "Per-client metric after FT")
-        yield _hurt(series, group, '% clients "hurt" after FT')
-        yield from _flag(series, group, "FT all layers vs last layer", _layers)
-        return
-    yield _clients(series, group, "Per-client metric")
-    if series.algorithm == "hypcluster":
-        yield from _flag(
-            series, group, "No. tuned clusters (k)", lambda r: r.flags.get("num_clusters")
-        )
-        largest = metrics.POPULATION["largest_cluster_pct"]
-        value = series.over_seeds(lambda run: largest(run.values))
-        yield Entry(group, "% clients largest cluster", value, is_percent=True)
-        yield from _flag(series, group, "Warmstart from FedAvg", _warm_start)
-    elif series.algorithm not in ("local", "fedavg"):
-        yield _hurt(series, group, '% clients "hurt"')
-
-
-def _clients(series: Series, group: str, statistic: str, column: str = "personalized") -> Entry:
-    mean = series.over_seeds(lambda run: float(np.mean(getattr(run.values, column))))
-    std = series.over_seeds(lambda run: float(np.std(getattr(run.values, column))))
-    return Entry(group, statistic, mean, std)
-
-
-def _hurt(series: Series, group: str, statistic: str) -> Entry:
-    hurt = metrics.POPULATION["pct_clients_hurt"]
-    value = series.over_seeds(lambda run: hurt(run.values))
-    return Entry(group, statistic, value, is_percent=True)
-
-
-def _flag(
-    series: Series, group: str, statistic: str, function: Callable[[Run], object]
-) -> Iterator[Entry]:
-    """Yields what the first run's flags say, nothing where a run has none."""
-    value = function(series.runs[0]) if series.runs[0].flags else None
-    if value is not None:
-        yield Entry(group, statistic, words=str(value))
-
-
-def _layers(run: Run) -> str:
-    return "Last layer" if run.flags.get("finetune_last_layer") else "All layers"
-
-
-def _warm_start(run: Run) -> str:
-    names = ("num_warmstart_fedavg_rounds", "warmstart_fraction")
-    return "Yes" if any(run.flags.get(name) for name in names) else "No"
+        yield clients("Per-client metric by ensembling k FedAvg models")
+    elif names.is_fine_tuned(series.algorithm):
+        yield clients("Per-client metric before FT", "baseline")
+        yield clients("Per-client metric after FT")
+        yield percent('% clients "hurt" after FT', "pct_clients_hurt")
+        if flags:
+            layers = "Last layer" if flags.get("finetune_last_layer") else "All layers"
+            yield Entry(group, "FT all layers vs last layer", words=layers)
+    else:
+        yield clients("Per-client metric")
+        if series.algorithm == "hypcluster":
+            if (number := flags.get("num_clusters")) is not None:
+                yield Entry(group, "No. tuned clusters (k)", words=str(number))
+            yield percent("% clients largest cluster", "largest_cluster_pct")
+            if flags:
+                is_warm = any(map(flags.get, ("num_warmstart_fedavg_rounds", "warmstart_fraction")))
+                yield Entry(group, "Warmstart from FedAvg", words="Yes" if is_warm else "No")
+        elif series.algorithm not in ("local", "fedavg"):
+            yield percent('% clients "hurt"', "pct_clients_hurt")
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -107,7 +84,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     result = []
     for is_silo, numbers in ((False, (4, 6)), (True, (5, 7))):
         compared = [c for c in comparisons if c.series and c.is_silo == is_silo]
-        columns = [entries(comparison) for comparison in compared]
+        columns = [[e for series in c.series for e in entries(series)] for c in compared]
         header = ["Algorithm", "Metrics", *(f"{c.dataset} ({c.metric_name})" for c in compared)]
         if compared:
             kind = "cross-silo" if is_silo else "cross-device"
@@ -176,7 +153,7 @@ COLUMNS = (
 def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
     """Yields a row of `COLUMNS` for each number of the tables."""
     for series in comparison.series:
-        for entry in _entries(series):
+        for entry in entries(series):
             if entry.mean is not None:
                 keys = (comparison.dataset, comparison.metric, series.label, entry.statistic)
                 numbers = (*entry.mean, *(entry.std or (None, None)), series.num_seeds)

@@ -5,36 +5,39 @@ measured on is hatched and says so; it is never drawn as zero.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
+from motley_tff.metrics import scorecard
 from motley_tff.report import style
 
 # Points at the centre would hide each other.
 _HOLE = 0.08
 
 
-def draw(
-    ax: PolarAxes, axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float
-) -> PolarAxes:
-    """Draws a line a method and returns the axes.
+def chart(axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float) -> Figure:
+    """Returns a figure with a line a method, and its legend.
 
     Three axes or more, the first on top, the others clockwise; by method a score from 0 to `most`,
     at the rim, for each, None where there is none.
     """
+    figure = Figure(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
+    ax = figure.add_subplot(projection="polar")
+    assert isinstance(ax, PolarAxes)
     angles = np.linspace(0.0, 2.0 * np.pi, len(axes), endpoint=False)
-    table = {name: np.array(row, float) for name, row in scores.items()}  # None becomes nan.
+    table = pd.DataFrame(scores, index=axes, dtype=float)  # None becomes nan.
     _frame(ax, angles, axes, most)
-    for name, line in style.styles(list(table)).items():
-        closed = np.append(table[name], table[name][0])
-        ax.plot(np.append(angles, angles[0]), closed, label=name, **line.options, clip_on=False)
-    for angle, column in zip(angles, np.array(list(table.values())).T, strict=True):
-        if np.isnan(column).all():
-            _hatch(ax, angle, np.pi / len(axes), most)
-    return ax
+    for name, look in style.styles(list(table)).items():
+        closed = np.append(table[name], table[name].iloc[0])
+        style.line(ax, name, np.append(angles, angles[0]), closed, look, clip_on=False)
+    for angle in angles[table.isna().all(axis=1)]:
+        _hatch(ax, angle, np.pi / len(axes), most)
+    style.legend_below(figure, ax)
+    return figure
 
 
 def _frame(ax: PolarAxes, angles: np.ndarray, axes: Sequence[str], most: float) -> None:
@@ -68,14 +71,14 @@ def _hatch(ax: PolarAxes, angle: float, half_width: float, most: float) -> None:
     )  # fmt: skip
 
 
-def chart(axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float) -> Figure:
-    """Returns a figure of one chart with its legend; arguments as those of `draw`."""
-    figure = Figure(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
-    ax = figure.add_subplot(projection="polar")
-    assert isinstance(ax, PolarAxes)
-    draw(ax, axes, scores, most)
-    style.legend_below(figure, ax)
-    return figure
+def drawn(path: pathlib.Path) -> Iterator[style.Drawn]:
+    """Yields the chart of a `scorecard.csv`, with its numbers."""
+    from motley_tff.report import runs
+
+    table = runs.read(path, ("method", *scorecard.AXES))[["method", *scorecard.AXES]]
+    scores = {method: values for method, *values in table.itertuples(index=False)}
+    figure = chart(scorecard.AXES, scores, scorecard.MOST)
+    yield style.Drawn("scorecards", figure, table.to_dict("records"))
 
 
 def save(

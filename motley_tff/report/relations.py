@@ -7,7 +7,7 @@ import scipy.cluster.hierarchy
 from matplotlib.figure import Figure
 
 from motley_tff.core.errors import UserError
-from motley_tff.files import csv_files
+from motley_tff.report import style
 from motley_tff.tables import reading
 
 # More names than this cannot be read.
@@ -54,8 +54,7 @@ def save(path: pathlib.Path, table: pathlib.Path) -> None:
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
         axes.set_yticks(range(len(names)), names, fontsize=6)
     axes.set(xlabel="silo", ylabel="silo", title="Relations between silos")
-    with csv_files.replacing(path, "wb") as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
+    style.save_picture(figure, path)
 
 
 def _order(correlation: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -96,18 +96,6 @@ class Run:
         """Returns another of the run's tables, all rounds, or None if there is none or no row."""
         return _read_optional(self.path / f"{name}.csv", ("round", *_COLUMNS[name]))
 
-    def at(self, number: int) -> "Run":
-        """Returns the run as it was evaluated after another round; UserError if it was not."""
-        if number == self.round:
-            return self
-        table = client_tables.read(self.path / "clients.csv")
-        rows = table[(table["run_id"] == self.run_id) & (table["round"] == number)]
-        of = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
-        if "test" not in of:
-            found = f"no test clients of round {number}"
-            raise UserError(str(self.path / "clients.csv"), found, advice="train again")
-        return dataclasses.replace(self, round=number, evaluations=of)
-
     def reported(self, name: str, split: str = "test") -> pd.DataFrame | None:
         """Returns a table's rows of the reported round and a split, None if there are none."""
         table = self.table(name)
@@ -141,31 +129,40 @@ class Sweep:
 
 
 class Inputs(NamedTuple):
-    """Everything under the given paths, with other commands' tables: motley_doctor's label shares,
-    FedEval's scores, motley_generative's, and runs' scores of examples. Of `generators`
-    nothing is read: their own tables score nets, not pictures. `missing` says of paths without any
-    of these what is there instead.
+    """Everything under the given paths; of `generators` nothing is read: their own tables score
+    nets, not pictures. `tables` are other commands', by `_TABLES`. `missing` says of paths without
+    any of these what is there instead.
     """
 
     runs: list[Run]
     sweeps: list[Sweep]
-    heterogeneity: list[pathlib.Path]
-    scorecards: list[pathlib.Path]
-    generated: list[pathlib.Path]
-    examples: list[pathlib.Path]
     generators: list[pathlib.Path]
+    tables: dict[str, list[pathlib.Path]]
     missing: list[UserError]
 
 
-_OTHER_TABLES = ("heterogeneity_*.csv", "scorecard.csv", "generative*.csv", "scores.csv")
+# Other commands' tables: motley_doctor's label shares, FedEval's scores, motley_generative's, and
+# runs' scores of examples.
+_TABLES = {
+    "labels": "heterogeneity_*.csv",
+    "scorecards": "scorecard.csv",
+    "generated": "generative*.csv",
+    "examples": "scores.csv",
+}
 
 
 def find(paths: Sequence[str]) -> Inputs:
     """Reads the runs and sweeps in directories, each once; UserError if none or broken. A path that
     has none is named beside others that have some.
     """
-    inputs = Inputs([], [], [], [], [], [], [], [])
+    inputs = Inputs([], [], [], {name: [] for name in _TABLES}, [])
     seen: set[pathlib.Path] = set()
+
+    def take_new(found: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+        new = [path for path in found if path.resolve() not in seen]
+        seen.update(path.resolve() for path in new)
+        return new
+
     for text in paths:
         path = pathlib.Path(os.path.expanduser(text))
         if not path.is_dir():
@@ -173,33 +170,24 @@ def find(paths: Sequence[str]) -> Inputs:
             expected = "the directory of a run, a sweep, or several"
             inputs.missing.append(UserError(text, kind, expected))
             continue
-        below = list(client_tables.directories(path))
-        directories = [d for d in below if d.resolve() not in seen]
-        labels, scores, generated, examples = (
-            [p for p in sorted(path.rglob(name)) if p.resolve() not in seen]
-            for name in _OTHER_TABLES
-        )
-        generated = [p for p in generated if _has_scored_sets(p)]
-        if not below and not [*labels, *scores, *generated, *examples]:
-            files, advice = (
-                "no clients.csv or sweep.csv",
-                "give what a trainer or sweep has written",
-            )
-            inputs.missing.append(UserError(text, files, advice=advice))
-        seen.update(p.resolve() for p in [*directories, *labels, *scores, *generated, *examples])
-        for directory in directories:
+        directories = list(client_tables.directories(path))
+        tables = {name: sorted(path.rglob(files)) for name, files in _TABLES.items()}
+        tables["generated"] = list(filter(_has_scored_sets, tables["generated"]))
+        if not directories and not any(tables.values()):
+            advice = "give what a trainer or sweep has written"
+            inputs.missing.append(UserError(text, "no clients.csv or sweep.csv", advice=advice))
+        for directory in take_new(directories):
             _read_directory(directory, inputs)
-        inputs.heterogeneity.extend(labels)
-        inputs.scorecards.extend(scores)
-        inputs.generated.extend(generated)
-        inputs.examples.extend(examples)
-    *others, generators, missing = inputs
-    if missing and not generators and not any(others):
-        raise missing[0]
-    if generators and not any(others):
+        for name, of_kind in tables.items():
+            inputs.tables[name].extend(take_new(of_kind))
+    if inputs.runs or inputs.sweeps or any(inputs.tables.values()):
+        return inputs
+    if inputs.generators:
         found = "a run of generative_trainer, whose own tables score nets, not pictures"
         advice = "score these with motley_generative, and give the directory of its output"
-        raise UserError(str(generators[0]), found, advice=advice)
+        raise UserError(str(inputs.generators[0]), found, advice=advice)
+    if inputs.missing:
+        raise inputs.missing[0]
     return inputs
 
 
@@ -267,7 +255,8 @@ def _run(
     evaluations: Sequence[client_tables.Evaluation],
 ) -> Run:
     flags = _flags(path) or flags
-    number = _reported_round(evaluations, _selects_round(flags))
+    selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
+    number = _reported_round(evaluations, selects)
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
         found = f"no test clients with personalized models in round {number} of run {run_id!r}"
@@ -289,10 +278,6 @@ def _run(
         evaluations=by_split,
         data=by_split["test"].data,
     )
-
-
-def _selects_round(flags: Mapping[str, Any]) -> bool:
-    return flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
 
 
 def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bool) -> int:

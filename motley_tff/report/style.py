@@ -4,18 +4,22 @@ Colours are Okabe's and Ito's, which people see apart with any kind of colour vi
 its own marker and dash pattern as well, every filled shape a hatch.
 """
 
-import contextlib
+import functools
 import io
 import itertools
 import pathlib
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
+import matplotlib.style
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from motley_tff.files import csv_files
 
@@ -24,6 +28,9 @@ COLUMN_WIDTH = 3.3
 DPI = 300
 # More points than these make a vector file that no viewer likes: they become pixels in it.
 MAX_VECTOR_POINTS = 4000
+# Above this many points, error bars touch.
+_MAX_BARS = 25
+_ERRORS: dict[str, Any] = {"linestyle": "", "capsize": 1.5, "elinewidth": 0.6}
 
 GREY, KEPT, HURT, BLACK = "#666666", "#0072B2", "#D55E00", "#000000"
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", BLACK, "#B8A800")
@@ -34,38 +41,14 @@ _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (8, 2)))
 # Characters of a legend's whole width, inches of one of its lines.
 _LEGEND_WIDTH, _LEGEND_LINE = 46, 0.16
 _NO_BREAK = "\u00a0"
-_SETTINGS = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.formatter.limits": (-5, 5),
-    "axes.formatter.useoffset": False,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "hatch.linewidth": 0.5,
-    "grid.linewidth": 0.4,
-    "grid.color": "#cccccc",
-    # The same input gives the same bytes.
-    "svg.hashsalt": "motley-tff",
-    "pdf.fonttype": 42,
-}
 
 
 class Drawn(NamedTuple):
-    """A figure, what its file and it are called, and what it shows."""
+    """A figure, its name in `figures.yaml`, and rows of numbers that stand beside it."""
 
     name: str
-    title: str
     figure: Figure
-    caption: str
+    numbers: Sequence[Mapping[str, Any]] = ()
 
 
 class Style(NamedTuple):
@@ -81,21 +64,16 @@ class Style(NamedTuple):
         """A line's options, for `Axes.plot`."""
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
 
-    @property
-    def band(self) -> dict[str, Any]:
-        """A band's options, for `Axes.fill_between`."""
-        return {"color": self.colour, "alpha": 0.2, "linewidth": 0}
-
 
 # {label of a series: its style}, the same in all figures of a data set.
 Styles = Mapping[str, Style]
 
 
-@contextlib.contextmanager
-def settings() -> Iterator[None]:
-    """Applies the style to what is drawn and saved inside."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS}):
-        yield
+# A context that applies the style to what is drawn and saved inside.
+settings = functools.partial(
+    matplotlib.style.context,
+    ["default", pathlib.Path(__file__).with_name("report.mplstyle")],
+)
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
@@ -129,10 +107,80 @@ def grid(number: int, height: float = 1.5) -> tuple[Figure, list[Axes]]:
     return figure, flat[:number]
 
 
+def lines(ax: Axes, table: pd.DataFrame, x: str, y: str, looks: Styles, **options: Any) -> None:
+    """Draws a line for each `algorithm` of a table, with the column `{y}_std` as its spread."""
+    for label, curve in table.groupby("algorithm", sort=False):
+        spread = curve.get(f"{y}_std", 0.0)
+        line(ax, label, curve[x], curve[y], looks[label], spread, **options)
+
+
+def line(
+    ax: Axes,
+    label: str,
+    x: ArrayLike,
+    y: ArrayLike,
+    look: Style,
+    spread: ArrayLike = 0.0,
+    **options: Any,
+) -> None:
+    """Draws a line with at most some ten markers.
+
+    `spread` is what error bars reach to, or a band where bars would touch: [points], or below and
+    above the line, [2, points]; not-a-number has none.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    ax.plot(x, y, label=label, markevery=max(1, len(y) // 10), **look.options, **options)
+    below, above = np.broadcast_to(np.maximum(np.nan_to_num(spread), 0.0), (2, len(y)))
+    if not (below.any() or above.any()):
+        return
+    if len(y) > _MAX_BARS:
+        ax.fill_between(x, y - below, y + above, color=look.colour, alpha=0.2, linewidth=0)
+    else:
+        ax.errorbar(x, y, (below, above), color=look.colour, **_ERRORS)
+
+
+def point(ax: Axes, x: float, y: float, look: Style, label: str = "", **errors: float) -> None:
+    """Draws a marker with an error bar, `xerr` or `yerr`; not-a-number has none."""
+    options: dict[str, Any] = {n: np.nan_to_num(value) or None for n, value in errors.items()}
+    options |= {"color": look.colour, "marker": look.marker, "label": label}
+    ax.errorbar(x, y, **options, **_ERRORS)
+
+
+def bars(
+    ax: Axes, x: ArrayLike, heights: ArrayLike, width: float, look: Style, **options: Any
+) -> None:
+    """Draws filled bars."""
+    options |= {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.5}
+    ax.bar(x, heights, width, **options)
+
+
+def density(
+    ax: Axes, label: str, values: np.ndarray, limits: tuple[float, float], look: Style
+) -> None:
+    """Draws the density of values, [n], by Gaussian kernels (Scott's width); none of fewer than
+    three values, or of equal ones.
+    """
+    if len(values) < 3 or np.ptp(values) == 0:
+        return
+    from scipy import stats  # Takes 0.4 s.
+
+    x = np.linspace(*limits, 200)
+    line(ax, label, x, stats.gaussian_kde(values)(x), look)
+
+
 def legend_below(figure: Figure, ax: Axes) -> None:
     """Puts a legend of the labelled lines in `ax` under all axes, where it hides no data."""
     handles, labels = ax.get_legend_handles_labels()
     legend_of(figure, dict(zip(labels, handles, strict=True)))
+
+
+def legend_of_bars(figure: Figure, looks: Styles) -> None:
+    """Puts a legend of filled shapes under all axes."""
+    shapes = {
+        name: Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
+        for name, look in looks.items()
+    }
+    legend_of(figure, shapes)
 
 
 def legend_of(figure: Figure, entries: Mapping[str, Any]) -> None:
@@ -167,6 +215,12 @@ def save(
         with csv_files.replacing(path, "wb") as file:
             file.write(drawn[path.suffix[1:]])
     return paths, drawn["svg"]
+
+
+def save_picture(figure: Figure, path: pathlib.Path, **options: Any) -> None:
+    """Writes a figure as one picture; the suffix says which kind."""
+    with csv_files.replacing(path, "wb") as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, **options)
 
 
 def rendered(figure: Figure, kind: str) -> bytes:

@@ -4,65 +4,40 @@ For every value of a hyperparameter the others take the setting of best validati
 shown is that setting's test metric.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from motley_tff import algorithms
-from motley_tff.report import findings, names, style
-from motley_tff.report.candidate_curves import Curve, best_of, from_zero, plot
+from motley_tff.report import candidate_curves, names, style
 from motley_tff.report.comparisons import Comparison, Value
 
-_RESULT = "test_personalized_mean"
+_RESULTS = {"mean": "test_personalized_mean", "hurt (%)": "test_pct_clients_hurt"}
 
 
-class Panel(NamedTuple):
-    """Curves over one hyperparameter; `log_x` where its values spread over a decade or more."""
-
-    name: str
-    curves: Sequence[Curve]
-    log_x: bool
-
-
-def data(comparison: Comparison) -> list[Panel]:
-    """Returns curves over every hyperparameter that sweeps tried with more than one value."""
+def data(comparison: Comparison) -> pd.DataFrame:
+    """Returns curves as of `candidate_curves` over every hyperparameter, named in a column
+    `hyperparameter`, its values in `x`, that sweeps tried with more than one value.
+    """
     if not comparison.sweeps:
-        return []
+        return pd.DataFrame()
     rows = pd.concat([sweep.rows for sweep in comparison.sweeps], ignore_index=True)
     names = list(dict.fromkeys(n for sweep in comparison.sweeps for n in sweep.hyperparameters))
-    panels = []
+    curves = []
     for name in filter(lambda name: pd.api.types.is_numeric_dtype(rows[name]), names):
         others = [other for other in names if other != name]
-        by_algorithm = (
-            curve_over(runs, name, others, str(algorithm), comparison.higher_is_better)
-            for algorithm, runs in rows.groupby("algorithm", sort=False)
-        )
-        if curves := [curve for curve in by_algorithm if curve]:
-            x = np.array([v for c in curves for v in c.x if v > 0])
-            positive = all(v > 0 for c in curves for v in c.x)
-            panels.append(Panel(name, curves, bool(positive and x.max() >= 10 * x.min())))
-    return panels
-
-
-def curve_over(
-    rows: pd.DataFrame, name: str, others: list[str], algorithm: str, higher_is_better: bool
-) -> Curve | None:
-    """Returns the curve of an algorithm's runs over a hyperparameter, None below two values."""
-    points = [
-        (float(x), _best_setting(runs, others, higher_is_better))
-        for x, runs in rows.dropna(subset=[name, _RESULT]).groupby(name)
-    ]
-    if len(points) < 2:
-        return None
-    return Curve(
-        name_of(algorithm),
-        [x for x, _ in points],
-        [Value.of(best[_RESULT]) for _, best in points],
-        [Value.of(best["test_pct_clients_hurt"]) for _, best in points],
-    )
+        points: list[dict[str, Any]] = []
+        finished = rows.dropna(subset=[name, _RESULTS["mean"]])
+        for (algorithm, x), runs in finished.groupby(["algorithm", name], sort=False):
+            best = _best_setting(runs, others, comparison.higher_is_better)
+            points.append({"hyperparameter": name, "algorithm": name_of(algorithm), "x": float(x)})
+            for result, column in _RESULTS.items():
+                points[-1][result], points[-1][f"{result}_std"] = Value.of(best[column])
+        if points:
+            curves.append(candidate_curves.of_length(pd.DataFrame(points).sort_values("x"), 2))
+    return pd.concat(curves) if curves else pd.DataFrame()
 
 
 def name_of(algorithm: str) -> str:
@@ -84,39 +59,29 @@ def _best_setting(rows: pd.DataFrame, others: list[str], higher_is_better: bool)
     return settings[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
 
 
-def draw(panels: Sequence[Panel], comparison: Comparison, styles: style.Styles) -> Figure:
+def draw(curves: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
     """Draws a row a hyperparameter: the metric on the left, % hurt on the right."""
+    panels = dict(iter(curves.groupby("hyperparameter", sort=False)))
     figure, axes = style.panels(len(panels), 2, height=1.3)
-    for [left, right], panel in zip(axes, panels, strict=True):
-        for curve in panel.curves:
-            plot(left, curve, curve.metric, styles[curve.label])
-            plot(right, curve, curve.pct_hurt, styles[curve.label])
+    for [left, right], (name, panel) in zip(axes, panels.items(), strict=True):
+        candidate_curves.plot(left, right, panel, "x", styles)
         for ax in (left, right):
-            ax.set_xlabel(panel.name.replace("_", " "), fontsize=7)
-            if panel.log_x:
+            ax.set_xlabel(name.replace("_", " "), fontsize=7)
+            # Where values are positive and spread over a decade or more.
+            if 0 < 10 * panel["x"].min() <= panel["x"].max():
                 ax.set_xscale("log")
-        from_zero(right)
     axes[0][0].set_title(comparison.metric_label, fontsize=7)
     axes[0][1].set_title("clients hurt (%)", fontsize=7)
     style.legend_below(figure, axes[0][0])
     return figure
 
 
-def caption(panels: Sequence[Panel], comparison: Comparison) -> str:
-    """Returns the figure's caption."""
+def numbers(curves: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:
+    """Returns where each curve is best."""
     failed = sum(sweep.num_failed for sweep in comparison.sweeps)
-    left_out = f" {failed} runs that did not finish are left out." if failed else ""
-    best = [_best(curve, panel, comparison) for panel in panels for curve in panel.curves]
-    return (
-        f"Best means: {findings.listed(best)}. "
-        f"Test clients over each hyperparameter of the sweep; for every value the others take the "
-        f"setting of best validation metric ({comparison.better}). Bars: a standard deviation over "
-        f"seeds.{left_out}"
-    )
-
-
-def _best(curve: Curve, panel: Panel, comparison: Comparison) -> str:
-    value = best_of(curve, comparison)
-    if value is None:
-        return f"{curve.label} at no {panel.name}, as no mean is finite"
-    return f"{curve.label} at {panel.name} {value:g}"
+    return [
+        {"hyperparameter": name, "algorithm": algorithm}
+        | candidate_curves.best(curve, "x", comparison.higher_is_better)
+        | ({"runs left out": failed} if failed else {})
+        for (name, algorithm), curve in curves.groupby(["hyperparameter", "algorithm"], sort=False)
+    ]

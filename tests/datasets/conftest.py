@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
-from datasets import emnist
+from datasets import emnist, native_files
 from motley_tff import commandline
 from motley_tff.core import task as task_lib
 from tests.contracts import in_process
@@ -38,6 +38,14 @@ def models_checked_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_lib, "check_model_reads_data", once)
         yield
+
+
+@pytest.fixture
+def read_here(monkeypatch):
+    """Reads sound files in this process, as `native_files` does in one of its own."""
+    monkeypatch.setattr(
+        native_files, "read", lambda kind, path: native_files.READERS[kind](str(path))
+    )
 
 
 @pytest.fixture(scope="session")

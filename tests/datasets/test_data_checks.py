@@ -34,6 +34,8 @@ def test_a_column_that_tells_the_label():
     (line,) = data_checks.findings(_table(x=rows), "label")
     assert line.startswith("column b tells the label outright")
     assert data_checks.findings(_table(x=[*rows, ("4", "v", "0")]), "label") == []
+    lines = data_checks.findings(_table(x=[("1", "u", "0"), ("2", "u", "0")]), "label")
+    assert not any("outright" in line for line in lines)
 
 
 def test_equal_examples_in_a_client_and_in_several():

@@ -3,15 +3,13 @@
 import csv
 import json
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
 from datasets.prepare import ted_multi
 from tests.datasets import ted_lines
-from tests.datasets.conftest import PROJECT, run_command
+from tests.datasets.conftest import run_command
 from tests.errors import refused
 
 SMALL = ted_multi.Settings(min_clients_per_word=2, min_examples_per_client=2)
@@ -127,7 +125,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(tsvs):
     assert report["skipped"] == {
         "en cells that are __NULL__": 1,
         "en cells that are not UTF-8": 1,
-        "en cells without a word, punctuation only": 1,
+        "en cells that are punctuation only": 1,
         "es cells that are empty": 1,
         "rows of a talk that another split has": 1,
         "rows with missing columns": 2,
@@ -141,8 +139,6 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(tsvs):
             "hola de 0", "hola de 1", "hola de 2", "guardada", "sin par", "aquí"
         ],
     }  # fmt: skip
-    for reason, count in report["skipped"].items():
-        assert f"{count} {reason}" in ted_multi.report_text(report)
 
 
 def test_names_that_sql_cannot_hold_and_rows_of_a_talk_that_lie_apart(tsvs):
@@ -172,22 +168,18 @@ def test_a_failure_leaves_what_was_there(tsvs):
     prepare(tsvs)
     before = {p: p.read_bytes() for p in (tsvs / "out").iterdir()}
     (tsvs / "all_talks_test.tsv").write_bytes(b"\x1f\x8b\x08\xff")
-    with refused("all_talks_test.tsv line 1", "not UTF-8"):
+    with refused("all_talks_test.tsv line 1", "columns", "UTF-8"):
         prepare(tsvs)
     assert {p: p.read_bytes() for p in (tsvs / "out").iterdir()} == before
 
 
 @pytest.mark.parametrize(
-    ("content", "found", "expected"),
-    [
-        (b"", "nothing", "en, es, talk_name"),
-        (b"en\tfr\n", "'en, fr'", "es, talk_name"),
-        (b"\xff\xfe\x00", "not UTF-8", "tabs"),
-    ],
+    ("content", "found"),
+    [(b"", "nothing"), (b"en\tfr\n", "'en, fr'"), (b"\xff\xfe\x00", "columns")],
 )
-def test_broken_files(tsvs, content, found, expected):
+def test_broken_files(tsvs, content, found):
     (tsvs / "all_talks_train.tsv").write_bytes(content)
-    with refused("all_talks_train.tsv line 1", found, expected):
+    with refused("all_talks_train.tsv line 1", found, "es, talk_name among them, UTF-8"):
         prepare(tsvs)
     assert list((tsvs / "out").iterdir()) == []
 
@@ -212,16 +204,10 @@ def test_files_and_their_splits(tsvs):
         ted_multi.find_files([str(tsvs / "gone.tsv")])
     with refused("talks_tsv", ["all_talks_train.tsv"], "valid and test"):
         ted_multi.find_files([str(tsvs / "*train.tsv")])
-    for name, what in (("talks.tsv", "no split"), ("test_of_train.tsv", "test and train")):
+    for name in ("talks.tsv", "test_of_train.tsv"):
         (tsvs / name).touch()
-        with refused("talks_tsv", str(tsvs / name), f"{what} is there"):
+        with refused("talks_tsv", str(tsvs / name), "one of train, dev, test"):
             ted_multi.find_files([str(tsvs / name)])
-
-
-def test_output_that_cannot_be_written(tsvs):
-    (tsvs / "out").touch()
-    with refused("output", str(tsvs / "out"), "File exists"):
-        prepare(tsvs)
 
 
 def test_questions_about_a_client_use_the_index(tsvs):
@@ -236,14 +222,7 @@ def test_questions_about_a_client_use_the_index(tsvs):
 
 def test_the_command(tsvs):
     files = ",".join(str(tsvs / f"all_talks_{s}.tsv") for s in ("train", "dev", "test"))
-    wanted = [f"--talks_tsv={files}", f"--output={tsvs / 'out'}"]
-    said = run_command(
-        ted_multi, *wanted, "--min_clients_per_word=1", "--min_examples_per_client=2"
-    )
-    assert "train: 2 clients with 6 sentences; dropped 0 clients of fewer than 2" in said
-    assert "skipped: nothing" in said and str(tsvs / "out" / "ted_multi.sqlite") in said
-    command = [sys.executable, "-m", "datasets.prepare.ted_multi", *wanted, "--min_clients=1"]
-    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert failed.returncode == 2
-    assert failed.stderr.count("\n") == 1
-    assert "did you mean --min_clients_per_word?" in failed.stderr
+    flags = [f"--talks_tsv={files}", f"--output={tsvs / 'out'}"]
+    said = run_command(ted_multi, *flags, "--min_clients_per_word=1", "--min_examples_per_client=2")
+    assert said.startswith((tsvs / "out" / ted_multi.REPORT).read_text())
+    assert str(tsvs / "out" / "ted_multi.sqlite") in said

@@ -113,21 +113,18 @@ def test_schools_of_a_planted_group_have_closer_coefficients():
     assert distance[same & pairs].mean() < 0.6 * distance[~same].mean()
 
 
-_UINT8_FLAGS = b"\x06\x00\x00\x00\x08\x00\x00\x00\x09"
 X = [np.ones((10, 28)) for _ in range(4)]
 Y = [np.arange(10.0).reshape(-1, 1) for _ in range(4)]
 BAD_FILES = {
+    "no school": ({"X": cells([]), "Y": cells([])}, "", "cell [1, 0]", "cell arrays X and Y"),
     "no Y": ({"Y": None}, "", {"X": "cell [1, 4]"}, "cell arrays X and Y"),
-    "plain arrays": ({"X": np.eye(3), "Y": np.eye(3)}, "", "double [3, 3]", "cell arrays X and Y"),
     "column of cells": ({"X": cells(X, (4, 1)), "Y": cells(Y, (4, 1))}, "", "[4, 1]", "[1, "),
     "other counts": ({"Y": cells(Y[:3])}, "", "'Y': 'cell [1, 3]'", "as many"),
     "other width": ({"X": cells([*X[:3], X[0][:, :5]])}, " school 3", "X [10, 5]", "28]"),
-    "other rows": ({"Y": cells([*Y[:3], Y[0][:5]])}, " school 3", "Y [5, 1]", "students, 1]"),
     "empty school": (
         {"X": cells([*X[:3], X[0][:0]]), "Y": cells([*Y[:3], Y[0][:0]])},
         " school 3", "X [0, 28]", "at least one",
     ),
-    "text": ({"X": cells([*X[:3], "abc"])}, " school 3", "X [1]", "numbers"),
     "not finite": ({"X": cells([*X[:3], X[0] * np.nan])}, " school 3", "not finite", ""),
     "beyond float32": (
         {"X": cells([np.tile([[1e300], [-1e300]], (5, 28))] * 4)}, "", "too large", "",
@@ -140,6 +137,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
+@pytest.mark.usefixtures("read_here")
 def test_bad_files_end_in_one_line_that_names_the_file(tmp_path, case):
     changes, place, found, expected = BAD_FILES[case]
     path = mat(tmp_path / "bad.mat", **changes)
@@ -147,10 +145,9 @@ def test_bad_files_end_in_one_line_that_names_the_file(tmp_path, case):
         create(path)
 
 
-@pytest.mark.parametrize("kept", [0, 10, 127, 128, 200, 1000, -10])
+@pytest.mark.parametrize("kept", [0, 128, 1000])
 def test_truncated_file(tmp_path, kept):
     path = mat(tmp_path / "s.mat")
-    # The last six bytes are padding.
     path.write_bytes(path.read_bytes()[:kept])
     with refused(str(path)):
         create(path)
@@ -160,29 +157,6 @@ def test_missing_file(tmp_path):
     for options in ({}, {"data_dir": str(tmp_path)}):
         with refused("school", "no school.mat", advice="use_synthetic_data"):
             create(**options)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        # SciPy takes a type as it is, reads memory that is not its own, and is killed for it.
-        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x04\x00\x00\x0a\x00\x00\x00", "their places"),
-        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x0e\x00\x00\x00\x0a\x00\x00\x00", "their places"),
-        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x00\x00\x00\xff\xff\xff\x7f", "ends inside"),
-        (b"\x06\x00\x00\x00\x08\x00\x00\x00", b"\x05\x00\x00\x00\x08\x00\x00\x00", "without flags"),
-        # As if complex, without an imaginary part.
-        (_UINT8_FLAGS + b"\x00", _UINT8_FLAGS + b"\x08", "1 parts of values, expected 2"),
-        (b"IM", b"XX", "no header of MATLAB 5"),
-    ],
-)
-def test_a_wrong_bit_is_refused_before_scipy_reads_it(tmp_path, old, new, words):
-    path = mat(tmp_path / "school.mat")
-    content = path.read_bytes()
-    assert old in content
-    place = content.rindex(old) if len(old) > 2 else content.index(old)
-    path.write_bytes(content[:place] + new + content[place + len(old) :])
-    with refused(str(path), words):
-        create(path)
 
 
 @pytest.mark.parametrize("header", [b"MATLAB 7.3 MAT-file, Platform: GLNXA64", b""])

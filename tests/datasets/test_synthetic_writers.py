@@ -1,7 +1,9 @@
+import hashlib
+
 import numpy as np
 import pytest
 
-from datasets import synthetic_writers
+from datasets import synthetic_posts, synthetic_talks, synthetic_writers
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +72,19 @@ def test_planted_groups_are_told_apart_by_pixels(writing):
     same = names[:, None] == names[None]
     pairs = ~np.eye(len(images), dtype=bool)
     assert distance[same & pairs].mean() < 0.8 * distance[~same].mean()
+
+
+def test_a_label_is_the_character_that_is_drawn(writing):
+    """In most hands an m is wider than an i."""
+    widths = {}
+    for letter in "im":
+        images = writing.images[writing.labels == synthetic_writers.CHARACTERS.index(letter)]
+        widths[letter] = np.median((images < 128).any(axis=1).sum(axis=1))
+    assert widths["m"] > 1.5 * widths["i"]
+
+
+def test_words_are_those_of_earlier_runs():
+    """A word more or in another place, and runs on made-up texts cannot be compared."""
+    posts, talks = synthetic_posts.write(0), synthetic_talks.speak(0)
+    digests = [hashlib.sha256(repr(made).encode()).hexdigest()[:8] for made in (posts, talks)]
+    assert digests == ["95ecbc91", "6d20c283"]

@@ -100,6 +100,14 @@ def test_weights_go_by_the_order_of_calls_not_of_attributes(write):
     assert model.is_last_layer == (False, False, True, True) and not model.vectorizes
 
 
+def test_the_last_layer_is_the_innermost_with_weights(write):
+    inner = "tf.keras.Sequential([L.Dense(5), L.Dense(facts.num_outputs)])"
+    assert _build(write(_sequential(inner))).is_last_layer == (False, False, True, True)
+    model = _build(write(_sequential("L.Dense(6)", "L.Dense(facts.num_outputs)", "L.ReLU()")))
+    w, x = model.initial_weights(0), np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(model.embed(w, x), x @ w[0] + w[1], atol=1e-6)
+
+
 def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key(write):
     call = (
         "from motley_tff.core import tensor_random\n"
@@ -153,63 +161,49 @@ def test_knn_per_asks_for_a_representation_at_once(write):
 
 
 _DENSE = "L.Dense(facts.num_outputs)"
+_NEW = "a new model of new layers"
 _BROKEN = {
     # What build is, and gives.
-    "other = 1\ndef helper():\n    pass": "has helper; write def build(facts)",
-    "build = 3": "which has none",
+    "build = 3": "a function build in ",
     "raise OSError('no disk')": "failed: OSError: no disk (",
-    "import nothing_of_that_name": "ModuleNotFoundError",
     "def build(facts):\n    return": "build(facts) to return a Keras model, not None",
-    "def build(facts):\n    return L.Dense(3)": "not a Dense",
-    "def build():\n    return": "build(facts) failed: TypeError",
     "def build(facts):\n    return 1 / 0": "line 6)",
-    # Shapes before their time.
     "def build(facts):\n    i = tf.keras.Input((4,))\n"
-    "    return tf.keras.Model(i, L.Dense(3)(i))": "tf.keras.Input or input_shape",
-    _sequential("L.Dense(6, input_shape=(4,))", _DENSE): "tf.keras.Input or input_shape",
-    _sequential("L.Embedding(5, 2)", "L.GlobalMaxPool1D()", _DENSE): "begins with Embedding",
+    "    return tf.keras.Model(i, L.Dense(3)(i))": _NEW,
+    _sequential("L.Embedding(5, 2)", "L.GlobalMaxPool1D()", _DENSE): _NEW,
     _subclass("return self.s(x)", "self.s = tf.keras.Sequential([L.Dense(3, input_shape=(4,))])"):
-        "tf.keras.Input or input_shape",
-    _PLAIN + "old = build\ndef build(facts):\n    m = old(facts)\n    m(np.zeros((1, 4)))\n"
-    "    return m": "not built or called before",
-    "d = L.Dense(3)\nd.build((None, 4))\n" + _sequential("d"): "weights that were there before",
-    # Randomness and state.
-    _sequential("L.Dropout(0.5)", _DENSE): "dropout (Dropout)",
-    _sequential("L.GaussianNoise(0.1)", _DENSE): "(GaussianNoise)",
-    _sequential("L.Reshape((2, 2))", "L.LSTM(3, dropout=0.1)", _DENSE): "(LSTM)",
-    _subclass("return self.b(tf.nn.dropout(x, 0.5) if training else x)"): "with training=True",
-    _subclass("return self.b(x) * tf.random.uniform([])"): "with training=False",
-    "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "no counters",
-    # Weights.
-    _sequential("L.BatchNormalization()", _DENSE): "GroupNormalization for BatchN",
-    _sequential("L.Dense(6, trainable=False)", _DENSE): "not dense/kernel:0",
-    _subclass("return self.b(x) * self.v", "self.v = tf.Variable(1.0)"):
-        "initializer, which seeds can be given to, of the weight Variable:0",
-    _subclass("return self.b(x @ self.h['w'].v)",
-              "self.h = type('H', (), {})(); self.h.w = 0\n        "
-              "object.__setattr__(self, 'h', {'w': type('W', (), {'v': tf.Variable(np.eye(4, "
-              "dtype='f'))})})"): "Keras does not know as weights, such as Variable:0",
-    "v = tf.Variable(2.0)\n" + _subclass("return self.b(x) * v"): "weights, such as Variable:0",
+        _NEW,
+    "d = L.Dense(3)\nd.build((None, 4))\n" + _sequential("d"): _NEW,
+    # A second time.
+    _sequential("L.Dropout(0.05)", _DENSE): "with training=True; draw from `key`",
+    _sequential("L.Reshape((2, 2))", "L.LSTM(3, dropout=0.1)", _DENSE): "training=True; draw",
+    _subclass("return self.b(x) * tf.random.uniform([])"): "with training=False; draw",
+    "n = [0]\n" + _subclass("n[0] += 1\n        return self.b(x) * n[0]"): "count nothing",
     _sequential("L.Dense(3, kernel_initializer=lambda s, dtype: tf.random.normal(s))"):
         "the same weights from the same seed",
-    _sequential("L.Dense(facts.num_outputs, kernel_regularizer='l2')"): "losses of its own",
-    _sequential("L.Dense(facts.num_outputs, kernel_constraint='non_neg')"): "no constraint",
-    _sequential("L.Dense(facts.num_outputs, dtype='float64')"): "is float64",
+    # Half of the batch; inside a graph.
+    _subclass("return self.b(x - tf.reduce_mean(x, 0))"): "the others of its batch",
+    _subclass("return self.b(x) if x.numpy().any() else x"): "inside a graph failed: Attribu",
+    _subclass("return self.b(x) * float(tf.executing_eagerly())"): "same outputs inside a graph",
+    "v = tf.Variable(2.0)\n" + _subclass("return self.b(x) * v"): "weights, such as Variable:0",
+    # Weights.
+    _sequential("L.BatchNormalization()", _DENSE): "take GroupNormalization",
+    _sequential("L.Dense(6, trainable=False)", _DENSE): "not ['dense/kernel:0'",
+    _subclass("return self.b(x) * self.v", "self.v = tf.Variable(1.0)"): "variables that are all",
+    _sequential("L.Dense(facts.num_outputs, kernel_regularizer='l2')"): "no losses",
+    _sequential("L.Dense(facts.num_outputs, kernel_constraint='non_neg')"): "constraints of its",
+    _sequential("L.Dense(facts.num_outputs, dtype='float64')"): "float32 weights",
     _sequential("L.Flatten()"): "weights to train; ",
-    # Outputs.
-    _sequential("L.Dense(7)"): "outputs [batch, 3]: a logit a class, not [batch, 7]",
-    _sequential("L.Dense(3)", "L.Reshape((3, 1))"): "not [batch, 3, 1]",
+    # Outputs, and what a class says of itself.
+    _sequential("L.Dense(7)"): "outputs [batch, 3], not [batch, 7]",
     _sequential("L.Dense(3, activation='softmax')"): "not probabilities",
     _subclass("return self.b(x), x"): "one float32 tensor as outputs, not a tuple",
-    _subclass("return self.b(x[:, :9, 0])"): "call on inputs [batch, 4] of float32 failed",
-    _subclass("return self.b(x) if x.numpy().any() else x"): "inside a graph failed: Attribu",
-    _subclass("return self.b(x - tf.reduce_mean(x, 0))"): "the others of its batch",
-    # What a class says of itself.
-    _subclass("return self.b(self.a(x))", more="last_layer = 'b'"): "of such, not 'b'",
+    _subclass("return self.b(x[:, :9, 0])"): "the model's call on inputs [batch, 4] failed",
+    _subclass("return self.b(self.a(x))", more="last_layer = 'b'"): "of such, not ('b',)",
     _subclass("return self.b(self.a(x))", more="def embed(self, x):\n        return self.b(x)"):
-        "[(4, 6), (6,)], not [(4, 3), (3,)]",
-    _subclass("return self.b(self.a(x))", more="def embed(self, x):\n        return 1 / 0"):
-        "embed(x) failed: ZeroDivisionError",
+        "that call uses first, not those of [(4, 3), (3,)]",
+    _subclass("return self.b(self.a(x))", more="def embed(self, x):\n        return self.a(x)[0]"):
+        "[batch, numbers], not [6, 1]",
 }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ def test_tiny_silos_train_but_are_not_evaluated(tmp_path):
         ({"X": cells([np.zeros((9, 100))] * 3, (-1, 1))}, " sensor 0", "X [9, 100]", "Y ["),
     ],
 )
+@pytest.mark.usefixtures("read_here")
 def test_bad_files_end_in_one_line(tmp_path, changes, place, found, expected):
     path = _mat(tmp_path / "v.mat", **changes)
     with refused(f"{path}{place}", found, expected):

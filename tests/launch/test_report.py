@@ -120,7 +120,7 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
     _, printed = report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}", "--vector=pdf")
     names = sorted(path.name for path in (tmp_path / "out").glob("*.pdf"))
     assert names == [
-        "generative_toy_forms.pdf", "heterogeneity_toy.pdf", "radar_1.pdf",
+        "generative_toy_forms.pdf", "heterogeneity_toy.pdf", "scorecard.pdf",
         "toy_accuracy_sweep_curves.pdf",
     ]  # fmt: skip
     assert "Figure 10" not in printed and "scorecard" not in printed
@@ -128,7 +128,7 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
     test_page.check(text)
     grid = html.escape(f"{tmp_path}/in/grid")
     assert f"From sweep.csv of {grid}. Files: toy_accuracy_sweep_curves" in text
-    assert "Files: radar_1" in text and "Files: heterogeneity_toy" in text
+    assert "Files: scorecard" in text and "Files: heterogeneity_toy" in text
     assert "figures: 4" in printed
 
 

@@ -155,7 +155,7 @@ def _talks(folder: Path) -> None:
 
 def _read_talks(folder: Path) -> None:
     found = ted_multi.find_files([str(folder / "*.tsv")])
-    ted_multi.report_text(ted_multi.prepare(found, folder / "out", ted_multi.Settings(2, 2)))
+    ted_multi.prepare(found, folder / "out", ted_multi.Settings(2, 2))
 
 
 def _landmarks(folder: Path) -> None:
@@ -198,7 +198,7 @@ def _scans(folder: Path) -> None:
 
 def _read_scans(folder: Path) -> None:
     sources = adni.Sources(folder / "dicom", folder / "xml", folder / "suvr.csv", 50, 51)
-    adni.report_text("out.npz", adni.prepare(sources, folder / "out.npz"))
+    adni.prepare(sources, folder / "out.npz")
 
 
 def _damage_scans(rng: random.Random, folder: Path) -> None:

@@ -3,27 +3,13 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from motley_tff.report import (
-    acceptance,
-    box_plots,
-    candidate_curves,
-    collapse,
-    communication,
-    composition,
-    deltas,
-    distribution_shift,
-    figures,
-    heterogeneity,
-    improvement,
-    style,
-    sweep_curves,
-    tuning,
-)
-from motley_tff.report.comparisons import Comparison, Value
+from motley_tff.report import candidate_curves, communication, deltas, figures, heterogeneity, style
+from motley_tff.report.comparisons import Comparison
 
 NAMES = (
     "Local training", "Far away", "FedAvg + FT", "HypCluster, from updates, warm start 10",
@@ -33,51 +19,40 @@ _X = np.array([0.001, 0.01, 0.1, 1.0])
 _RNG = np.random.default_rng(7)
 
 
-def _curves():
-    return [
-        candidate_curves.Curve(
-            name, list(_X), [Value(0.7 + x / 9 + i / 50, 0.01) for x in _X],
-            [Value(5 * x + i, float("nan")) for x in _X],
-        )
-        for i, name in enumerate(NAMES)
-    ]  # fmt: skip
+def _table(names, number, **columns):
+    """Returns so many rows a name; columns are values, or functions of the name's place."""
+    parts = [
+        pd.DataFrame(
+            {n: values(i) if callable(values) else values for n, values in columns.items()},
+            index=range(number),
+        ).assign(algorithm=name)
+        for i, name in enumerate(names)
+    ]
+    return pd.concat(parts)[["algorithm", *columns]]
+
+
+def _curves(x, **more):
+    measures = {"mean": lambda i: 0.7 + _X / 9 + i / 50, "mean_std": 0.01}
+    measures |= {"hurt (%)": lambda i: 5 * _X + i, "hurt (%)_std": np.nan}
+    return _table(NAMES, 4, **{x: _X}, **measures, **more)
+
+
+def _gains(x, names=NAMES):
+    gains = _table(names, 80, **{x: np.arange(1, 81)}, gain=lambda i: _RNG.normal(1e-4, 3e-4, 80))
+    return gains.assign(is_hurt=gains["gain"] < 0)
 
 
 def _boxes():
-    boxes = [
-        box_plots.Boxes(n, _RNG.normal(0.6, 0.1, 50), _RNG.normal(0.7, 0.1, 50)) for n in NAMES
-    ]
-    return [*boxes, box_plots.Boxes("Far away", np.full(9, 40.0), _RNG.normal(0.7, 0.1, 9))]
+    models = {"global": lambda i: _RNG.normal(0.6, 0.1, 50) if i != 1 else np.full(50, 40.0),
+              "personalized": lambda i: _RNG.normal(0.7, 0.1, 50)}  # fmt: skip
+    return _table(NAMES, 50, **models)
 
 
-def _panels():
-    gains = _RNG.normal(0.0001, 0.0003, (len(NAMES), 80))
-    return [deltas.Deltas(n, np.arange(1, 81), g, g < 0) for n, g in zip(NAMES, gains, strict=True)]
+def _rows(number, **columns):
+    return _table(NAMES[:3], number, **columns)
 
 
-def _composition():
-    groups = ("English", "Spanish", "italic", "print", "cost $5 and $6")
-    counts = {group: np.array([30.0, 20.0, i]) for i, group in enumerate(groups)}
-    return [composition.Panel(n, 4, np.array([1, 2, 3]), counts) for n in NAMES[:3]]
-
-
-def _acceptance():
-    rules = ("always", "min_examples:40", "validated:0.3", "validated_loss:0.3")
-    return [
-        acceptance.Row(
-            n, rule, Value(0.0123 + i / 999, 0.0001), Value(20.0, 1.0), Value(100.0, 0.0)
-        )
-        for n in NAMES[:3]
-        for i, rule in enumerate(rules)
-    ]
-
-
-def _tuning():
-    gain = _RNG.normal(0.001, 0.003, (2, 139))
-    means = [Value(0.013, 0.001), Value(0.0116, 0.001), Value(0.0117, 0.001)]
-    return [tuning.Panel(n, means, gain[0], gain[1], (33.0, 26.1)) for n in NAMES[:2]]
-
-
+_RULES = ["always", "min_examples:40", "validated:0.3", "validated_loss:0.3"]
 _ERROR = Comparison("toy", "half_squared_error", False, False, ())
 _ACCURACY = Comparison("toy", "accuracy", True, False, ())
 # The others' axes have the longer name of the error.
@@ -86,40 +61,50 @@ _OF_ACCURACY = (
 )  # fmt: skip
 DATA = {
     "box_plots": _boxes(),
-    "delta_by_rank": deltas.Data(_panels()[:1], "test clients, worst first (%)", False),
-    "delta_by_examples": deltas.Data(_panels(), "personalization examples", True),
-    "rate_curves": candidate_curves.Data("rate", _curves()),
-    "rate_deltas": deltas.Data(_panels()[:2], "test clients, worst first (%)", False),
-    "epoch_curves": candidate_curves.Data("epoch", _curves()),
-    "sweep_curves": [sweep_curves.Panel(f"{of}_rate", _curves(), True) for of in ("a", "b")],
-    "distribution_shift": [
-        distribution_shift.Curve(n, ["global model", "1", "lr0.05_epoch15"], 0.6 + _X[:3], -_X[:3])
-        for n in NAMES
-    ],
-    "collapse": [
-        collapse.Curve(n, np.arange(1, 1501), *50 + 50 * _RNG.random((3, 1500)), 3) for n in NAMES
-    ],
-    "communication": [communication.Curve(n, 1e9 * _X, _X / 2) for n in NAMES],
-    "composition": _composition(),
-    "coefficient_curves": candidate_curves.Data("coefficient", _curves()),
-    "size_curves": candidate_curves.Data("size", _curves()),
-    "tuning": _tuning(),
-    "acceptance": _acceptance(),
-    "improvement": [improvement.Curve(n, _RNG.normal(-0.001, 0.003, 99)) for n in NAMES],
-}
-
-
-def test_titles_tell_figures_apart():
-    assert len({kind.title for kind in figures.KINDS}) == len(figures.KINDS)
+    "delta_by_rank": _gains(deltas.RANKS, NAMES[:1]),
+    "delta_by_examples": _gains(deltas.SIZES),
+    "rate_curves": _curves(candidate_curves.AXES["rate"]),
+    "rate_deltas": _gains(deltas.RANKS, NAMES[:2]),
+    "epoch_curves": _curves(candidate_curves.AXES["epoch"]),
+    "sweep_curves": pd.concat([_curves("x", hyperparameter=f"{of}_rate") for of in "ab"]),
+    "distribution_shift": _table(
+        NAMES, 3, model=["global model", "1", "lr0.05_epoch15"],
+        **{"own examples": 0.6 + _X[:3], "others' examples": -_X[:3], "others' examples_std": 0.0},
+    ),
+    "collapse": _table(NAMES, 1500, round=np.arange(1, 1501),
+                       share=lambda i: 50 + 50 * _RNG.random(1500), below=5.0, above=9.0),
+    "communication": _table(NAMES, 4, round=[1, 2, 3, 4], bytes=1e9 * _X, mean=_X / 2),
+    "composition": _rows(15, cluster=[1, 2, 3] * 5, clients=_RNG.integers(1, 30, 15), learned=4,
+                         group=np.repeat(["English", "Spanish", "print", "it", "cost $5, $6"], 3)),
+    "coefficient_curves": _curves(candidate_curves.AXES["coefficient"]),
+    "size_curves": _curves(candidate_curves.SIZE),
+    "tuning": _rows(
+        1, gains=lambda i: [_RNG.normal(0.001, 0.003, (2, 139))], before=0.013, own=0.0117,
+        **{"one for all": 0.0116, "before_std": 0.001, "one for all_std": 0.001, "own_std": 0.001,
+           "hurt, one for all (%)": 33.0, "hurt, own (%)": 26.1},
+    ),
+    "acceptance": _rows(
+        4, rule=_RULES, mean=0.0123, mean_std=0.0001,
+        **{"hurt (%)": 20.0, "hurt (%)_std": 1.0, "accepting (%)": 100.0, "accepting (%)_std": 0.0},
+    ),
+    "improvement": _table(NAMES, 99, F=lambda i: _RNG.normal(-0.001, 0.003, 99)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", figures.KINDS, ids=lambda kind: kind.name)
 def test_series_are_named_and_nothing_is_cut_off_or_covered(kind):
+    data, comparison = DATA[kind.name], _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
     with style.settings():
-        comparison = _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
-        figure = kind.draw(DATA[kind.name], comparison, style.styles(NAMES))
+        figure = kind.draw(data, comparison, style.styles(NAMES))
         assert any("Local training" in text.get_text() for text in figure.findobj(Text))
         assert _faults(figure) == []
+
+
+def test_figures_have_words_of_their_own():
+    for kind in figures.KINDS:
+        assert kind.words.needs and kind.words.tables and kind.words.caption.format(better="x")
+    titles = [words.title for words in figures.WORDS.values()]
+    assert len({*titles}) == len(titles)
 
 
 def test_many_labels_are_thinned_out():
@@ -186,6 +171,17 @@ def test_names_are_broken_after_commas():
     assert style.wrapped(long, 16) == "something for \\$5\nlonger than a\nline"
 
 
+@pytest.mark.parametrize("number, num_bars, num_bands", [(4, 1, 0), (40, 0, 1)])
+def test_bars_that_would_touch_are_a_band(number, num_bars, num_bands):
+    _, [[ax]] = style.panels(1)
+    x = np.arange(number)
+    (look,) = style.styles("a").values()
+    style.line(ax, "a", x, x, look, np.where(x % 2, 0.5, np.nan))
+    assert (len(ax.containers), len(ax.collections)) == (num_bars, num_bars + num_bands)
+    style.line(ax, "b", x, x, look, np.full(number, np.nan))
+    assert (len(ax.containers), len(ax.collections)) == (num_bars, num_bars + num_bands)
+
+
 def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
     written = []
     for name in ("a", "b"):
@@ -199,8 +195,7 @@ def test_files_of_the_same_data_are_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("number", [100, style.MAX_VECTOR_POINTS + 1])
 def test_thousands_of_points_are_pixels_in_the_vector_file(number):
-    gain = _RNG.normal(size=number)
-    panel = deltas.Deltas("many", np.arange(number), gain, gain < 0)
+    clients = pd.DataFrame({"algorithm": "many", "x": np.arange(number), "gain": 1.0})
     with style.settings():
-        figure = deltas.draw(deltas.Data([panel], "x", False), _ACCURACY, {})
+        figure = deltas.draw(clients.assign(is_hurt=False), _ACCURACY, {})
         assert (b"<image" in style.rendered(figure, "svg")) == (number > 100)

@@ -1,4 +1,4 @@
-"""What figures show, from tables small enough to work it out by hand."""
+"""What figures show, and the numbers beside them, from tables that one can work out by hand."""
 
 import numpy as np
 import pandas as pd
@@ -9,12 +9,12 @@ from motley_tff.report import (
     acceptance,
     box_plots,
     candidate_curves,
-    collapse,
+    clusters,
     communication,
     comparisons,
-    composition,
     deltas,
     distribution_shift,
+    figures,
     improvement,
     runs,
     style,
@@ -24,6 +24,7 @@ from motley_tff.report import (
 from tests.report import written
 
 CLIENTS = {"a": (0.5, 0.75), "b": (0.5, 0.5), "c": (1.0, 0.75), "d": (0.25, 0.5)}
+NAN = float("nan")
 
 
 def compare(path):
@@ -31,26 +32,63 @@ def compare(path):
     return comparison
 
 
-def test_boxes(tmp_path):
+def check(table, **columns):
+    """Asserts what a table says; `pct` stands for "hurt (%)"."""
+    for name, values in columns.items():
+        found = table["hurt (%)" if name == "pct" else name].tolist()
+        is_text = isinstance(values[0], str)
+        assert found == (values if is_text else pytest.approx(values, nan_ok=True)), name
+
+
+def tuned(path, seed=0, **tables):
+    """Writes a run with some tables."""
+    written.run(path, f"tuned{seed}", "fedavg+finetuning", CLIENTS, seed=seed, tables=tables)
+
+
+def numbers(name, path):
+    """Returns the rows of the table beside a figure."""
+    (kind,) = (kind for kind in figures.KINDS if kind.name == name)
+    comparison = compare(path)
+    return kind.numbers(kind.data(comparison), comparison)
+
+
+def test_boxes_and_means_over_clients(tmp_path):
     written.run(tmp_path, "ft", "fedavg+finetuning", CLIENTS)
-    written.run(tmp_path, "alone", "local", {"a": (0.0, 0.25)}, number=0)
-    local, tuned = box_plots.data(compare(tmp_path))
+    written.run(tmp_path, "alone", "local", {"a": (0.0, 0.25), "b": (0.0, NAN)}, number=0)
+    table = box_plots.data(compare(tmp_path))
     # A model that nobody trained is no global model.
-    assert (local.label, local.baseline.size) == ("Local training", 0)
-    assert list(local.personalized) == [0.25]
-    assert list(tuned.baseline) == [0.5, 0.5, 1.0, 0.25]
-    assert list(tuned.personalized) == [0.75, 0.5, 0.75, 0.5]
+    check(table, algorithm=["Local training"] * 2 + ["FedAvg + FT"] * 4)
+    check(table, personalized=[0.25, -np.inf, 0.75, 0.5, 0.75, 0.5])
+    assert (
+        table["global"].tolist()[2:] == [0.5, 0.5, 1.0, 0.25] and table["global"][:2].isna().all()
+    )
+    local, tuned = numbers("box_plots", tmp_path)
+    # No mean of one that diverged.
+    assert local == {"algorithm": "Local training", "clients": 2, "outside the axis": 0}
+    # t of three degrees of freedom is 3.182, the standard error sqrt(1 / 48) / 2.
+    assert (tuned["mean"], tuned["mean, 95%"]) == (0.625, "0.3953 to 0.8547")
 
 
-def test_whiskers_and_limits():
+def test_a_client_of_two_seeds_counts_once_and_methods_are_compared_by_client(tmp_path):
+    for seed, shift in ((0, 0.0), (1, 0.2)):
+        mine = {"a": (0.5, 0.3 + shift), "b": (0.5, 0.5 + shift), "c": (0.5, 0.7 + shift)}
+        written.run(tmp_path, f"one{seed}", "ditto", mine, seed=seed)
+    written.run(tmp_path, "two", "mocha", {"c": (0.5, 0.5), "b": (0.5, 0.4), "a": (0.5, 0.3)})
+    ditto, mocha = numbers("box_plots", tmp_path)
+    assert ditto["clients"] == 3 and ditto["mean"] == pytest.approx(0.6)
+    # Client by client -0.1, -0.2 and -0.3: a standard error of 0.1 / sqrt(3), t = 4.303.
+    assert mocha["minus Ditto"] == pytest.approx(-0.2)
+    assert mocha["minus Ditto, 95%"] == "-0.4484 to 0.04841"
+
+
+def test_limits():
     # Quartiles 2 and 4, so that whiskers reach to -1 and 7.
     values = np.array([1.0, 2.0, 3.0, 4.0, 20.0])
-    assert box_plots.whiskers(values) == (1.0, 4.0)
     error = comparisons.Comparison("toy", "error", False, False, ())
     # A baseline 100 away would make lines of the other boxes.
-    for baseline, limits in ((np.array([2.0, 6.0]), (0.7, 6.3)), (values + 100, (0.82, 4.18))):
-        boxes = [box_plots.Boxes("a", baseline, values)]
-        (ax,) = box_plots.draw(boxes, error, style.styles("a")).axes
+    for baseline, limits in (([2, 6, 2, 6, 2], (0.7, 6.3)), (values + 100, (0.82, 4.18))):
+        table = pd.DataFrame({"algorithm": "a", "global": baseline, "personalized": values})
+        (ax,) = box_plots.draw(table, error, style.styles("a")).axes
         assert ax.get_xlim() == pytest.approx(limits)
 
 
@@ -59,34 +97,54 @@ def test_gains(tmp_path):
     written.run(tmp_path / "e", "one", "ditto", clients, metric="error", higher_is_better=False)
     error = compare(tmp_path / "e")
     data = deltas.by_examples(error)
-    assert list(data.panels[0].delta) == [3.0, -1.0] and list(data.panels[0].x) == [10.0, 20.0]
-    (label,) = (t.get_text() for t in deltas.draw(data, error, {}).texts if "gain" in t.get_text())
-    assert "less error" in label and not data.log_x
+    check(data, **{"gain": [3.0, -1.0], deltas.SIZES: [10.0, 20.0]})
+    figure = deltas.draw(data, error, {})
+    (label,) = (t.get_text() for t in figure.texts if "gain" in t.get_text())
+    assert "less error" in label and figure.axes[0].get_xscale() == "linear"
     tmp_path = tmp_path / "a"
     written.run(tmp_path, "one", "ditto", CLIENTS)
     written.run(tmp_path, "alone", "local", CLIENTS, number=0)
-    (panel,) = deltas.by_rank(compare(tmp_path)).panels
-    assert list(panel.delta) == [-0.25, 0.0, 0.25, 0.25]
-    assert list(panel.is_hurt) == [True, False, False, False] and panel.pct_hurt == 25.0
-    assert list(panel.x) == [12.5, 37.5, 62.5, 87.5]
+    data = deltas.by_rank(compare(tmp_path))
+    check(data, gain=[-0.25, 0.0, 0.25, 0.25], is_hurt=[True, False, False, False])
+    check(data, **{deltas.RANKS: [12.5, 37.5, 62.5, 87.5]})
 
 
 def test_clients_without_a_finite_gain_or_a_known_size_count(tmp_path):
     # Who diverged is hurt, who has no baseline is not.
-    clients = {**CLIENTS, "e": (0.5, float("nan")), "f": (float("nan"), 0.5)}
+    clients = {**CLIENTS, "e": (0.5, NAN), "f": (NAN, 0.5)}
     sizes = {
         "num_personalization_examples": dict(zip("abcdef", (1, None, 3, 4, 5, 6), strict=True))
     }
     written.run(tmp_path, "one", "ditto", clients, valid=CLIENTS, more=sizes)
     comparison = compare(tmp_path)
-    data = deltas.by_rank(comparison)
-    (panel,) = data.panels
-    np.testing.assert_array_equal(panel.delta, [np.nan, -0.25, 0.0, 0.25, 0.25, np.nan])
-    assert panel.pct_hurt == hurt.pct_clients_hurt(comparison.series[0].runs[0].values)
-    assert panel.pct_hurt == pytest.approx(100 / 3) and np.isfinite(panel.x).all()
-    caption = deltas.caption(data, comparison)
-    assert "(6 a panel)" in caption and "Diverged and counted, not drawn: 2." in caption
-    assert list(deltas.by_examples(comparison).panels[0].x) == [1, 3, 4, 5, 6]
+    is_hurt = [True, True, False, False, False, False]
+    check(deltas.by_rank(comparison), gain=[NAN, -0.25, 0.0, 0.25, 0.25, NAN], is_hurt=is_hurt)
+    (row,) = numbers("delta_by_rank", tmp_path)
+    assert (row["clients"], row["diverged"]) == (6, 2)
+    assert row["hurt (%)"] == hurt.pct_clients_hurt(comparison.series[0].runs[0].values)
+    assert row["hurt (%)"] == pytest.approx(100 / 3)
+    check(deltas.by_examples(comparison), **{deltas.SIZES: [1, 3, 4, 5, 6]})
+
+
+@pytest.mark.parametrize(
+    "sizes, expected",
+    [
+        # The second is hurt: it counts wherever it stands among those that tie.
+        ([1, 1, 1, 2, 3, 4], [100 / 3, 0]),
+        ([4, 3, 3, 1, 2, 1], [0, 100 / 3]),
+        ([1, 2, 3], [0, 0]),
+        # Too few clients, or too many of one size.
+        ([1, 2, 2, 2, 2, 3], []),
+        ([1, 1, 1, 1, 1, 1], []),
+        ([1, 2], []),
+    ],
+)
+def test_clients_of_one_size_are_in_one_third(sizes, expected):
+    clients = pd.DataFrame({"algorithm": "A", deltas.SIZES: sizes, "gain": 0.0})
+    clients["is_hurt"] = clients.index == 1
+    for table in (clients, clients[::-1].reset_index(drop=True)):
+        (row,) = deltas.numbers(table, None)
+        assert [row[name] for name in row if "examples" in name] == pytest.approx(expected)
 
 
 # Three rates, two epochs. Validation: at 0.1 the second epoch is best, at 1 and 10 the first; the
@@ -101,73 +159,56 @@ SCORES = {
               "lr1.0_epoch2": 1.0, "lr10.0_epoch1": 0.25, "lr10.0_epoch2": 1.0},
     },
 }  # fmt: skip
+RATE, EPOCH = candidate_curves.AXES["rate"], candidate_curves.AXES["epoch"]
+
+
+def _write_scores(path, change=lambda name, value: value, **more):
+    scores = {split: {i: {name: change(name, value) for name, value in values.items()}
+                      for i, values in clients.items()}
+              for split, clients in SCORES.items()}  # fmt: skip
+    for split, clients in more.items():
+        scores[split] |= clients
+    tuned(path, candidates=written.candidates(scores))
 
 
 def test_rates_take_the_epoch_that_validation_clients_choose_and_epochs_the_rate(tmp_path):
-    tables = {"candidates": written.candidates(SCORES)}
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
+    _write_scores(tmp_path)
     comparison = compare(tmp_path)
-    (curve,) = candidate_curves.rates(comparison).curves
-    assert curve.x == [0.1, 1.0, 10.0]
-    assert [v.mean for v in curve.metric] == [0.625, 0.75, 0.125]
-    assert [v.mean for v in curve.pct_hurt] == [0.0, 50.0, 100.0]
     # One seed has no standard deviation over seeds.
-    assert all(np.isnan(v.std) for v in curve.metric)
-    (of_epochs,) = candidate_curves.epochs(comparison).curves
-    assert of_epochs.x == [0.0, 1.0, 2.0]
+    rates = candidate_curves.rates(comparison)
+    check(rates, mean=[0.625, 0.75, 0.125], mean_std=[NAN] * 3, pct=[0.0, 50.0, 100.0])
+    check(rates, **{RATE: [0.1, 1.0, 10.0]})
     # Epoch 1: rate 10 has 0.95 on validation clients; epoch 2: rate 0.1 has 0.7.
-    assert [v.mean for v in of_epochs.metric] == [0.5, 0.125, 0.625]
-    assert [v.mean for v in of_epochs.pct_hurt] == [0.0, 100.0, 0.0]
-    assert candidate_curves.coefficients(comparison) is None
-    best, least = candidate_curves.rate_deltas(comparison).panels
-    assert (best.label, list(best.delta)) == ("rate 10 (best mean in validation)", [-0.5, -0.25])
-    assert (least.label, list(least.delta)) == ("rate 0.1 (fewest hurt in validation)", [0.0, 0.25])
-    caption = deltas.caption(candidate_curves.rate_deltas(comparison), comparison)
-    assert caption.startswith(
-        "rate 0.1 (fewest hurt in validation) hurts the fewest clients (0.0%), "
-        "rate 10 (best mean in validation) the most (100.0%)."
-    )
+    epochs = candidate_curves.epochs(comparison)
+    check(epochs, mean=[0.5, 0.125, 0.625], pct=[0.0, 100.0, 0.0], **{EPOCH: [0.0, 1.0, 2.0]})
+    assert candidate_curves.coefficients(comparison).empty
+    gains = candidate_curves.rate_deltas(comparison)
+    best, least = "rate 10 (best mean in validation)", "rate 0.1 (fewest hurt in validation)"
+    check(gains, algorithm=[best] * 2 + [least] * 2, gain=[-0.5, -0.25, 0.0, 0.25])
+    assert [row["hurt (%)"] for row in deltas.numbers(gains, comparison)] == [100.0, 0.0]
 
 
 def test_a_rate_at_which_clients_diverge_is_not_the_best_and_hurts(tmp_path):
-    diverged = {"lr10.0_epoch1": float("nan"), "lr10.0_epoch2": float("nan")}
-    scores = {split: {i: {**values, **diverged} for i, values in clients.items()}
-              for split, clients in SCORES.items()}  # fmt: skip
-    tables = {"candidates": written.candidates(scores)}
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
+    _write_scores(tmp_path, lambda name, value: NAN if name.startswith("lr10") else value)
     comparison = compare(tmp_path)
-    data = candidate_curves.rates(comparison)
-    assert [v.mean for v in data.curves[0].pct_hurt] == [0.0, 50.0, 100.0]
-    assert "best mean at 1, fewest hurt at 0.1" in candidate_curves.caption(data, comparison)
-    best, _ = candidate_curves.rate_deltas(comparison).panels
-    assert best.label == "rate 1 (best mean in validation)"
+    check(candidate_curves.rates(comparison), pct=[0.0, 50.0, 100.0])
+    (row,) = numbers("rate_curves", tmp_path)
+    assert row == {
+        "algorithm": "FedAvg + FT", "tried": "0.1 to 10", "best mean": 0.75, "best mean at": 1,
+        "fewest hurt": 0, "fewest hurt at": 0.1,
+    }  # fmt: skip
+    gains = candidate_curves.rate_deltas(comparison)
+    assert gains["algorithm"][0] == "rate 1 (best mean in validation)"
 
 
 def test_no_rate_is_the_best_if_clients_diverge_at_each(tmp_path):
-    scores = {split: {i: {name: 0.5 if name == "0" else float("nan") for name in values}
-                      for i, values in clients.items()}
-              for split, clients in SCORES.items()}  # fmt: skip
     # On validation clients the last rate hurts the fewest, and the first is no best one.
     well = {"lr10.0_epoch1": 0.75, "lr10.0_epoch2": 0.75}
-    scores["valid"]["w"] = {**scores["valid"]["v"], **well}
-    tables = {"candidates": written.candidates(scores)}
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables=tables)
-    comparison = compare(tmp_path)
-    data = candidate_curves.rates(comparison)
-    assert "no finite mean, fewest hurt at 0.1" in candidate_curves.caption(data, comparison)
-    assert candidate_curves.rate_deltas(comparison) is None
-    panel = sweep_curves.Panel("client_learning_rate", data.curves, True)
-    caption = sweep_curves.caption([panel], comparison)
-    assert "at no client_learning_rate, as no mean is finite" in caption
-
-
-def test_a_best_value_at_the_end_of_what_was_tried_is_said_to_be(tmp_path):
-    comparison = comparisons.Comparison("toy", "accuracy", True, False, ())
-    values = [comparisons.Value(mean, 0.0) for mean in (0.25, 0.5)]
-    last = candidate_curves.Data("rate", [candidate_curves.Curve("a", [1, 10], values, values)])
-    assert "best mean at 10 (the last one tried)" in candidate_curves.caption(last, comparison)
-    coefficients = last._replace(kind="coefficient")
-    assert "best mean at 10, fewest" in candidate_curves.caption(coefficients, comparison)
+    valid = {"w": {**SCORES["valid"]["v"], **well}}
+    _write_scores(tmp_path, lambda name, value: 0.5 if name == "0" else NAN, valid=valid)
+    (row,) = numbers("rate_curves", tmp_path)
+    assert "best mean" not in row and row["fewest hurt at"] == 0.1
+    assert candidate_curves.rate_deltas(compare(tmp_path)) is None
 
 
 def test_coefficients_over_two_seeds(tmp_path):
@@ -176,11 +217,12 @@ def test_coefficients_over_two_seeds(tmp_path):
         scores = {"valid": {"v": mine}, "test": {"a": mine}}
         tables = {"candidates": written.candidates(scores)}
         written.run(tmp_path, f"s{seed}", "fedavg+knn_per", CLIENTS, seed=seed, tables=tables)
-    (curve,) = candidate_curves.coefficients(compare(tmp_path)).curves
-    assert curve.x == [0.0, 0.5, 1.0]
-    assert [v.mean for v in curve.metric] == [0.25, 0.75, 0.125]
-    assert [v.std for v in curve.metric] == [0.0, 0.25, 0.0]
-    assert [v.mean for v in curve.pct_hurt] == [0.0, 0.0, 100.0]
+    curve = candidate_curves.coefficients(compare(tmp_path))
+    check(curve, mean=[0.25, 0.75, 0.125], mean_std=[0.0, 0.25, 0.0], pct=[0.0, 0.0, 100.0])
+    check(curve, **{candidate_curves.AXES["coefficient"]: [0.0, 0.5, 1.0]})
+    # The global model at 0 hurts nobody, and is not meant.
+    (row,) = numbers("coefficient_curves", tmp_path)
+    assert (row["best mean at"], row["fewest hurt at"]) == (0.5, 0.5)
 
 
 def test_labels_of_candidates():
@@ -213,14 +255,11 @@ def test_a_sweep_shows_the_setting_that_is_best_on_validation_data(tmp_path):
     written.run(tmp_path, "best", "ditto", CLIENTS)
     comparison = compare(tmp_path)
     data = sweep_curves.data(comparison)
-    assert [panel.name for panel in data] == ["client_learning_rate", "lambda"]
-    rates, strengths = (panel.curves[0] for panel in data)
-    assert (rates.label, rates.x) == ("Ditto", [0.01, 0.1])
-    assert [(v.mean, v.std) for v in rates.metric] == [(0.125, 0.0), (0.5, 0.25)]
-    assert [v.mean for v in rates.pct_hurt] == [12.5, 50.0]
+    check(data, hyperparameter=["client_learning_rate"] * 2 + ["lambda"] * 2)
     # At lambda 2 rate 0.1 is better on validation data: 0.375 against 0.125.
-    assert [v.mean for v in strengths.metric] == [0.5, 0.9]
-    assert "1 runs that did not finish" in sweep_curves.caption(data, comparison)
+    check(data, x=[0.01, 0.1, 1, 2], mean=[0.125, 0.5, 0.5, 0.9], pct=[12.5, 50, 50, 90])
+    check(data, mean_std=[0, 0.25, 0.25, 0], algorithm=["Ditto"] * 4)
+    assert [row["runs left out"] for row in sweep_curves.numbers(data, comparison)] == [1, 1]
     assert comparison.sweeps[0].path == path
 
 
@@ -234,10 +273,13 @@ def test_shift(tmp_path):
         ]
 
     table = scores("0", (0.5, 1.0), (0.25, 0.75)) + scores("1", (1.0, 1.0), (0.0, 0.5))
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"candidates": table})
-    (curve,) = distribution_shift.data(compare(tmp_path))
-    assert list(curve.names) == ["global model", "1"]
-    assert list(curve.inside) == [0.75, 1.0] and list(curve.outside) == [0.5, 0.25]
+    tuned(tmp_path, candidates=table)
+    # Models that another seed does not have are left out.
+    tuned(tmp_path, seed=1, candidates=[*table, *scores("2", (0.0, 0.0), (0.0, 0.0))])
+    assert numbers("distribution_shift", tmp_path) == [
+        {"algorithm": "FedAvg + FT", "model": name, "own examples": own, "others' examples": others}
+        for name, own, others in (("global model", 0.75, 0.5), ("1", 1.0, 0.25))
+    ]
 
 
 def test_of_many_epochs_those_of_the_paper_are_shown_at_the_chosen_rate():
@@ -250,18 +292,17 @@ def test_of_many_epochs_those_of_the_paper_are_shown_at_the_chosen_rate():
     assert distribution_shift.selection(two, True)["epoch 5"] == "lr1.0_epoch5"
     # The least of them is at the other rate; that the global model has less still does not count.
     assert distribution_shift.selection(two, False)["epoch 5"] == "lr0.1_epoch5"
-    assert list(distribution_shift.selection(pd.Series({"0": 1, "c0.5": 2}), True)) == [
-        "global model", "c0.5",
-    ]  # fmt: skip
+    found = distribution_shift.selection(pd.Series({"0": 1, "c0.5": 2}), True)
+    assert list(found) == ["global model", "c0.5"]
 
 
 def test_collapse_is_of_the_cluster_that_is_largest_in_the_end(tmp_path):
     shares = np.array([[0.5, 0.5], [0.75, 0.25], [0.75, 0.25], [0.0, 1.0]])
     # Cluster 1 has 2 of 4 rounds, too; the largest of each round would be 50, 75, 75, 100.
-    assert list(collapse.largest_share(shares)) == [50.0, 25.0, 25.0, 100.0]
+    assert list(clusters.largest_share(shares)) == [50.0, 25.0, 25.0, 100.0]
     # Of 20 rounds the last two count together, so that one odd round decides nothing.
     shares = np.array([[0.6, 0.4]] * 19 + [[0.45, 0.55]])
-    assert list(collapse.largest_share(shares)) == [60.0] * 19 + [45.0]
+    assert list(clusters.largest_share(shares)) == [60.0] * 19 + [45.0]
     for seed, share in ((0, 1.0), (1, 0.5)):
         rows = [
             {"round": number, "cluster_1_share": share, "cluster_2_share": 1 - share}
@@ -269,10 +310,10 @@ def test_collapse_is_of_the_cluster_that_is_largest_in_the_end(tmp_path):
         ]
         tables = {"rounds": rows}
         written.run(tmp_path, f"s{seed}", "hypcluster", CLIENTS, seed=seed, tables=tables)
-    (curve,) = collapse.data(compare(tmp_path))
-    assert list(curve.rounds) == [1, 2] and curve.num_clusters == 2
-    assert list(curve.low) == [50.0, 50.0] and list(curve.high) == [100.0, 100.0]
-    assert list(curve.mean) == [75.0, 75.0]
+    curve = clusters.collapse(compare(tmp_path))
+    check(curve, round=[1, 2], share=[75, 75], below=[25, 25], above=[25, 25])
+    (row,) = numbers("collapse", tmp_path)
+    assert row == {"algorithm": "HypCluster", "round": 2, "in the largest cluster (%)": 75.0}
 
 
 def _summary(numbers):
@@ -286,63 +327,64 @@ def _summary(numbers):
 
 def test_communication_adds_both_ways(tmp_path):
     for seed, mean in ((0, 0.5), (1, 1.0)):
-        tables = {"summary": _summary([(5, 0.25, 300, 100), (10, mean, 600, 200)])}
+        points = [(5, 0.25, 300, 100), (10, mean, 600, 200), (15 + seed, 9.0, 900, 200)]
+        tables = {"summary": _summary(points)}
         written.run(tmp_path, f"s{seed}", "ditto", CLIENTS, seed=seed, tables=tables)
-    (curve,) = communication.data(compare(tmp_path))
-    assert list(curve.bytes) == [400.0, 800.0] and list(curve.metric) == [0.25, 0.75]
+    # Rounds 15 and 16 are not of all seeds.
+    check(communication.data(compare(tmp_path)), bytes=[400.0, 800.0], mean=[0.25, 0.75])
+    (row,) = numbers("communication", tmp_path)
+    assert row == {"algorithm": "Ditto", "mean": 0.75, "sent in all (bytes)": 800.0}
     # One evaluation is no curve.
     tables = {"summary": _summary([(10, 0.5, 300, 100)])}
     written.run(tmp_path / "other", "one", "ditto", CLIENTS, tables=tables)
-    assert communication.data(compare(tmp_path / "other")) == []
-
-
-def test_units():
-    found = [communication.unit(largest) for largest in (999.0, 1e6, 3e13)]
-    assert found == [(1.0, "bytes"), (1e6, "MB"), (1e12, "TB")]
+    assert communication.data(compare(tmp_path / "other")).empty
+    units = [communication.unit(largest) for largest in (999.0, 1e6, 3e13)]
+    assert units == [(1.0, "bytes"), (1e6, "MB"), (1e12, "TB")]
 
 
 def test_composition(tmp_path):
-    rows = [
-        {"split": "test", "cluster_id": 1, "group": "en", "num_clients": 4},
-        {"split": "test", "cluster_id": 2, "group": "es", "num_clients": 3},
-        {"split": "test", "cluster_id": 1, "group": "es", "num_clients": 1},
-        {"split": "valid", "cluster_id": 1, "group": "en", "num_clients": 9},
-    ]
+    names = ("split", "cluster_id", "group", "num_clients")
+    values = (
+        ("test", 1, "en", 4),
+        ("test", 2, "es", 3),
+        ("test", 1, "es", 1),
+        ("valid", 1, "en", 9),
+    )
+    rows = [dict(zip(names, row, strict=True)) for row in values]
     # Of three clusters nobody chose the last.
     given = {"tables": {"clusters": rows}, "flags": {"num_clusters": 3}}
     written.run(tmp_path, "one", "hypcluster", CLIENTS, **given)
-    data = composition.data(compare(tmp_path))
-    (panel,) = data
-    assert list(panel.clusters) == [1, 2] and composition.groups(data) == ["en", "es"]
-    assert panel.num_clusters == 3
-    assert {name: list(counts) for name, counts in panel.counts.items()} == {
-        "en": [4.0, 0.0], "es": [1.0, 3.0],
-    }  # fmt: skip
+    comparison = compare(tmp_path)
+    (ax,) = clusters.draw_composition(clusters.composition(comparison), comparison, {}).axes
+    bars = [
+        (bar.get_x() + bar.get_width() / 2, bar.get_y(), bar.get_height()) for bar in ax.patches
+    ]
+    assert bars == pytest.approx([(1, 0, 4), (2, 0, 0), (1, 4, 1), (2, 0, 3)])
+    assert list(ax.get_xticks()) == [1, 2, 3]
+    assert numbers("composition", tmp_path) == [
+        {"algorithm": "HypCluster", "clients": 8, "largest cluster": 5}
+    ]
 
 
 def test_sizes(tmp_path):
     names = ("split", "personalization_fraction", "personalized_mean", "pct_clients_hurt")
     values = (("test", 1.0, 0.75, 5.0), ("test", 0.25, 0.5, 20.0))
     rows = [dict(zip(names, row, strict=True)) for row in values]
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"sizes": rows})
-    (curve,) = candidate_curves.sizes(compare(tmp_path)).curves
-    assert curve.x == [25.0, 100.0]
-    assert [v.mean for v in curve.metric] == [0.5, 0.75]
-    assert [v.mean for v in curve.pct_hurt] == [20.0, 5.0]
+    tuned(tmp_path, sizes=rows)
+    curve = candidate_curves.sizes(compare(tmp_path))
+    check(curve, mean=[0.5, 0.75], pct=[20, 5], **{candidate_curves.SIZE: [25, 100]})
 
 
 def test_acceptance(tmp_path):
     rows = [
         {"split": "test", "rule": rule, "num_clients": 4, "num_accepted": accepted,
          "personalized_mean": mean, "pct_clients_hurt": 25.0}
-        for rule, accepted, mean in (("always", 4, 0.5), ("validated", 1, 0.75))
+        for rule, accepted, mean in (("validated", 1, 0.75), ("always", 4, 0.5))
     ]  # fmt: skip
-    written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, tables={"acceptance": rows})
-    always, validated = acceptance.data(compare(tmp_path))
-    assert (always.rule, always.metric.mean, always.pct_accepted.mean) == ("always", 0.5, 100.0)
-    assert (validated.rule, validated.metric.mean, validated.pct_accepted.mean) == (
-        "validated", 0.75, 25.0,
-    )  # fmt: skip
+    tuned(tmp_path, acceptance=rows)
+    validated, always = acceptance.data(compare(tmp_path)).to_dict("records")
+    assert (always["rule"], always["mean"], always["accepting (%)"]) == ("always", 0.5, 100.0)
+    assert (validated["mean"], validated["accepting (%)"]) == (0.75, 25.0)
 
 
 @pytest.mark.parametrize("value", [3.0, None])
@@ -358,17 +400,14 @@ def test_tuning_of_an_error_also_where_a_silo_diverged(tmp_path, value):
     written.run(tmp_path, "one", "fedavg+finetuning", clients, more=more, **options)
     comparison = compare(tmp_path)
     data = tuning.data(comparison)
-    (panel,) = data
-    assert panel.pct_hurt == (50.0, 0.0)
-    if value is not None:
-        assert [v.mean for v in panel.means] == [3.0, 2.0, 1.5]
-        assert list(panel.gain_global) == [3.0, -1.0] and list(panel.gain_per_client) == [3.0, 0.0]
-        return
-    assert list(panel.gain_global) == list(panel.gain_per_client) == [3.0]
-    assert np.isnan(panel.means[1].mean)
+    mean, gains = (NAN, [[3.0], [3.0]]) if value is None else (2.0, [[3.0, -1.0], [3.0, 0.0]])
+    assert data["gains"][0].tolist() == gains
+    (row,) = numbers("tuning", tmp_path)
+    assert row == pytest.approx({
+        "algorithm": "FedAvg + FT", "before": 3.0, "one for all": mean, "own": 1.5,
+        "hurt, one for all (%)": 50.0, "hurt, own (%)": 0.0,
+    }, nan_ok=True)  # fmt: skip
     tuning.draw(data, comparison, {})
-    caption = tuning.caption(data, comparison)
-    assert "as good or better for none; not both means are finite for FedAvg + FT; " in caption
 
 
 def test_no_tuning_where_both_ways_choose_the_same(tmp_path):
@@ -377,7 +416,7 @@ def test_no_tuning_where_both_ways_choose_the_same(tmp_path):
     }
     more |= {f"personalized_{how}": dict.fromkeys(CLIENTS, 0.5) for how in ("global", "per_client")}
     written.run(tmp_path, "one", "ditto", CLIENTS, more=more)
-    assert tuning.data(compare(tmp_path)) == []
+    assert tuning.data(compare(tmp_path)).empty
 
 
 def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
@@ -385,14 +424,12 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
     for seed in (1, 2):
         written.run(tmp_path, f"alone{seed}", "local", local, number=0, seed=seed)
     written.run(tmp_path / "alone", "ft", "fedavg+finetuning", CLIENTS, seed=1)
-    assert improvement.data(compare(tmp_path / "alone")) == [], "without local training"
+    assert improvement.data(compare(tmp_path / "alone")).empty, "without local training"
     # Clusters have no FedAvg model of their own: it is that of the fine-tuning run of the seed.
-    clusters = {"a": (0.0, 0.5), "b": (0.0, 1.0), "c": (0.0, 1.0)}
-    written.run(tmp_path, "hc", "hypcluster", clusters, seed=1)
-    written.run(tmp_path, "hc2", "hypcluster", clusters, seed=2)
-    tuned, clustered = improvement.data(compare(tmp_path))
+    clients = {"a": (0.0, 0.5), "b": (0.0, 1.0), "c": (0.0, 1.0)}
+    written.run(tmp_path, "hc", "hypcluster", clients, seed=1)
+    written.run(tmp_path, "hc2", "hypcluster", clients, seed=2)
     # a: 0.75 - max(0.5, 1), b: 0.5 - max(0.5, 0.25), c: 0.75 - max(1, 0.5).
-    assert list(tuned.values) == [-0.25, 0.0, -0.25]
-    assert list(clustered.values) == [-0.5, 0.5, 0.0] and clustered.pct_improved == pytest.approx(
-        100 / 3
-    )
+    check(improvement.data(compare(tmp_path)), F=[-0.25, 0.0, -0.25, -0.5, 0.5, 0.0])
+    _, clustered = numbers("improvement", tmp_path)
+    assert clustered["clients"] == 3 and clustered["F > 0 (%)"] == pytest.approx(100 / 3)

@@ -43,9 +43,10 @@ def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, runs):
     assert len(axes) == 2 * 6
     lines = {line.get_label(): line for line in axes[0].get_lines()}
     assert {"level", "black"} < set(lines)
-    (of_run,) = (c for c in axes[0].containers if c.get_label() == "two")
-    assert list(of_run[0].get_xdata()) == [0, 2, 10] and of_run.has_yerr
-    assert "Pairs of 28 that the two forms order differently: fid " in drawn["checkpoint"].caption
+    assert list(_line(axes[0], "two").get_xdata()) == [0, 2, 10]
+    assert [container.has_yerr for container in axes[0].containers] == [True, True]
+    row = drawn["checkpoint"].numbers[0]
+    assert (row["score"], row["pairs"], row["features"]) == ("fid", 28, "2, pca:2")
     pictures = drawn["pictures"].figure.axes
     titles = [ax.get_title().partition(": fid ")[0] for ax in pictures]
     rounds = [f"{run} round {n}" for run in ("one", "two") for n in (0, 2, 10)]
@@ -78,8 +79,8 @@ def test_what_rounding_tells_apart_is_in_no_order(tmp_path):
         ("a", "file", "", "", "", 0.1, 0.2 + 1e-13),
         ("b", "file", "", "", "", 0.1 + 1e-13, 0.2),
     )
-    caption = draw(path)["forms"].caption
-    assert caption.startswith("Pairs of 1 that the two forms order differently: fid 0. Features:")
+    (row,) = draw(path)["forms"].numbers
+    assert (row["score"], row["pairs"], row["ordered differently"]) == ("fid", 1, 0)
 
 
 @pytest.mark.parametrize("name", ["generative", "generative2", "generative-x"])
@@ -88,11 +89,11 @@ def test_tables_of_another_kind_are_passed_over(tmp_path, name):
     kept = _written(tmp_path / f"{name}.csv", *rows)
     for other in ("generative_older", "generative_theorem"):
         (tmp_path / f"{other}.csv").write_text("generated,num_examples,fid_all,fid_avg\na,9,1,2\n")
-    assert runs_lib.find([str(tmp_path)]).generated == [kept]
+    assert runs_lib.find([str(tmp_path)]).tables["generated"] == [kept]
     assert _line(draw(kept)["checkpoint"].figure.axes[0], "b")
     separated = tmp_path / "generative_separated.csv"
     separated.write_text(kept.read_text().replace(",", ";"))
-    assert set(runs_lib.find([str(tmp_path)]).generated) == {kept, separated}
+    assert set(runs_lib.find([str(tmp_path)]).tables["generated"]) == {kept, separated}
     with refused("generative_separated.csv", "';'", "commas"):
         draw(separated)
 

@@ -2,20 +2,19 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from motley_tff.report import radar
 
 AXES = ("a", "b", "c", "d")
 
 
-@pytest.fixture
-def ax():
-    return Figure().add_subplot(projection="polar")
+def _drawn(scores):
+    (ax,) = radar.chart(AXES, scores, 5.0).axes
+    return ax
 
 
-def test_a_closed_line_a_method(ax):
-    radar.draw(ax, AXES, {"one": [1, 2, 3, 4], "two": [5, 5, 0, 5]}, 5.0)
+def test_a_closed_line_a_method():
+    ax = _drawn({"one": [1, 2, 3, 4], "two": [5, 5, 0, 5]})
     one, two = ax.get_lines()
     np.testing.assert_allclose(one.get_xdata(), np.pi / 2 * np.array([0, 1, 2, 3, 0]))
     assert list(one.get_ydata()) == [1, 2, 3, 4, 1]
@@ -31,8 +30,8 @@ def _texts(ax):
     return [text.get_text() for text in ax.texts]
 
 
-def test_an_axis_that_nobody_measured_is_hatched(ax):
-    radar.draw(ax, AXES, {"one": [1, None, 3, 4], "two": [5, None, None, 5]}, 5.0)
+def test_an_axis_that_nobody_measured_is_hatched():
+    ax = _drawn({"one": [1, None, 3, 4], "two": [5, None, None, 5]})
     (patch,) = ax.patches
     assert patch.get_hatch() and patch.get_height() == 5.0
     assert patch.get_x() + patch.get_width() / 2 == pytest.approx(np.pi / 2)

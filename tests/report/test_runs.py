@@ -42,7 +42,8 @@ def test_links_lead_to_a_run_once_and_end(tmp_path):
     # Each of these would double what there is, for as many levels as the system follows links.
     for name in ("loop", "again"):
         (run.parent / name).symlink_to(tmp_path)
-    assert len(runs.find([str(tmp_path)]).runs) == 1
+    paths = [str(tmp_path), str(run.parent / "latest")]
+    assert len(runs.find(paths).runs) == 1
 
 
 def _two_rounds(path, first, second):
@@ -280,12 +281,9 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
     ("name", "rows", "found", "expected"),
     [
         ("candidates", "round,split,client_id,candidate\n10,test,a,0\n", "candidate", "value"),
-        ("candidates", f"{_CURVE},test,a,0,1\n", "empty", "a whole number"),
-        ("candidates", f"{_CURVE}10,test,a,0,x\n", "'x'", "a number"),
         ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "inf", "a finite number"),
         ("candidates", f"{_CURVE}1,test,a,0,1\n1,test,a,0,1\n", "two rows", "one"),
         ("rounds", "round,cluster_1_share\n1,x\n", "'x'", "a number"),
-        ("rounds", "round,seconds\n1.5,1\n", "1.5", "a whole"),
         ("summary", "round,run_id,split,bytes_up_total\n1,one,test,x\n", "'x'", "a number"),
         ("sizes", "round,split\n10,test\n", "round, split", "personalization_fraction, personal"),
         ("acceptance", "round,split,rule\n10,test,x\n", "rule", "num_clients"),

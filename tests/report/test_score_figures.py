@@ -57,7 +57,10 @@ def test_figures(tmp_path):
     bars = [bar.get_width() for bar in drawn["averages"].figure.axes[0].patches]
     found = roc_auc.summarize(ids, labels, scores)
     assert bars == pytest.approx([found.pooled, *[found.mean_over_clients] * 3], abs=1e-6)
-    assert "tests find neither class alike: no average may be trusted" in drawn["averages"].caption
+    assert drawn["averages"].numbers == [
+        {"model": "baseline", "negatives": "differ", "positives": "differ",
+         "clients of one class": 0, "average to trust": "none"}
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("alike, unlike", [("negatives", "positives"), ("positives", "negatives")])
@@ -69,12 +72,10 @@ def test_clients_of_one_class_are_a_reason_of_their_own(tmp_path, alike, unlike)
     _write_scores(tmp_path / "scores.csv", of)
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
-    words = f"{alike} look alike", f"{unlike} differ"
-    assert all(word in drawn["densities"].caption for word in words)
-    assert drawn["averages"].caption == (
-        f"baseline: tests find the {alike} alike, but clients of one class are left out: no "
-        "average may be trusted."
-    )
+    (row,) = drawn["averages"].numbers
+    assert (row[alike], row[unlike]) == ("alike", "differ")
+    assert (row["clients of one class"], row["average to trust"]) == (1, "none")
+    assert drawn["densities"].numbers == [{"clients": 3, alike: "alike", unlike: "differ"}]
 
 
 def test_the_round_is_the_one_that_the_page_reports(tmp_path, monkeypatch):
@@ -91,11 +92,7 @@ def test_the_round_is_the_one_that_the_page_reports(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "KINDS", ())  # Of clients' values, which are not looked at.
     built = building.build([str(tmp_path / "1")], tmp_path / "report", "svg")
     text = built.page.read_text(encoding="utf-8")
-    found = re.findall(
-        r"ROC curves of the global model; the area under the pooled one is (.)", text
-    )
-    assert found == ["1", "0"]
-    assert len(re.findall("The global model(?:'|&#x27;|&#39;)s scores: among clients", text)) == 2
+    assert re.findall(r"<td>pooled</td><td>([^<]*)</td>", text) == ["1", "0"]
     with style.settings():  # A round without scores.
         assert len(list(score_figures.draw(tmp_path / "1" / "best" / "scores.csv", 9))) == 3
 
@@ -114,8 +111,9 @@ def test_figures_of_classes(tmp_path):
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(path)}
     assert list(drawn) == ["classes", "densities", "roc_curves", "averages"]
-    assert "Class two has the largest gap: pooled" in drawn["classes"].caption
-    assert drawn["densities"].caption.endswith("Class two against the rest.")
+    gaps = [abs(r["pooled"] - r["mean over clients"]) for r in drawn["classes"].numbers]
+    assert max(gaps) == gaps[1]
+    assert drawn["densities"].numbers[0]["class, against the rest"] == "two"
     (ax,) = drawn["classes"].figure.axes
     two = client_tables.read_scores(path).query("`class` == 'two'")
     expected = roc_auc.roc_auc(two.label.to_numpy(), two.baseline_score.to_numpy())
@@ -134,6 +132,6 @@ def test_scores_that_are_not_finite_are_said(tmp_path):
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
         style.rendered(drawn["classes"].figure, "svg")  # No name begins a formula.
-    assert "Left out: 20 scores that are not finite." in drawn["averages"].caption
+    (row,) = drawn["densities"].numbers
     # Of both models the same clients.
-    assert drawn["densities"].caption.count("2 clients.") == 1
+    assert (row["left out, not finite"], row["clients"]) == (20, 2)

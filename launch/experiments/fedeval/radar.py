@@ -7,6 +7,7 @@ A warm start's rounds, bytes and seconds count. Its models are trained side by s
 is one round.
 """
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from motley_tff.metrics import scorecard
 from motley_tff.report import runs as run_directories
 from motley_tff.report.comparisons import FIRST_COUNTS
 from motley_tff.report.runs import Run
-from motley_tff.tables import columns
+from motley_tff.tables import client_tables, columns
 
 FLAGS = flags.FLAGS
 _BASELINE, _PATIENCE = errors.name("baseline"), errors.name("patience")
@@ -321,10 +322,23 @@ def _warm_start(run: Run) -> pd.DataFrame | None:
     return found if len(found) == expected else None
 
 
+def _at(run: Run, number: int) -> Run:
+    """Returns the run as it was evaluated after another round; UserError if it was not."""
+    if number == run.round:
+        return run
+    table = client_tables.read(run.path / "clients.csv")
+    rows = table[(table["run_id"] == run.run_id) & (table["round"] == number)]
+    of = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
+    if "test" not in of:
+        found = f"no test clients of round {number}"
+        raise UserError(str(run.path / "clients.csv"), found, advice="train again")
+    return dataclasses.replace(run, round=number, evaluations=of)
+
+
 def _value(run: Run, column: str) -> float:
     """Returns the test clients' mean at the reported round, or, with --patience, at the best."""
     best = None if FLAGS.patience is None else _last_counted(run, column)
-    then = run if best is None else run.at(int(best["round"]))
+    then = run if best is None else _at(run, int(best["round"]))
     ids = [set(of.values.client_ids) for of in (then, run)]
     if ids[0] != ids[1]:
         found = f"{len(ids[0])} test clients in round {then.round}, the best"

@@ -300,8 +300,7 @@ def _draw(folder: pathlib.Path, rows: Rows) -> Sequence[pathlib.Path]:
                     by_parameter.setdefault(row["parameter"], []).append(row[f"{name}_{form}"])
                 means = np.array([np.mean(values) for values in by_parameter.values()])
                 spread = np.array([np.std(values) for values in by_parameter.values()])
-                ax.plot([*by_parameter], means, label=form, **look.options)
-                ax.fill_between([*by_parameter], means - spread, means + spread, **look.band)
+                style.line(ax, form, [*by_parameter], means, look, spread)
             ax.set(xlabel=_VARIED.get(FLAGS.sets, "round"), ylabel=name)
             if FLAGS.sets in _LIMITED:
                 ax.set_xscale("log")
