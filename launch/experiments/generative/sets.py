@@ -207,7 +207,7 @@ def _add_critics(
     chosen = [row for row in rows if row["generated"] in FLAGS.wasserstein]
     if not chosen:
         return
-    from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
+    from launch.experiments.generative import wasserstein  # TensorFlow takes 3 s.
 
     progress = TerminalProgress()
     progress.start("critics", len(chosen) * len(clients.ids))
