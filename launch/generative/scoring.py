@@ -22,7 +22,7 @@ class Scored(NamedTuple):
 def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Scored:
     """Returns all sets' scores; UserError if there are too few examples."""
     progress, num_sets = TerminalProgress(), len(sets.generated)
-    progress.start("score", scores.num_steps(num_sets, wanted.num_neighbors, wanted.resamples))
+    progress.start("score", num_sets * (1 + wanted.resamples))
     table = scores.table(
         sets.clients, {name: of.features for name, of in sets.generated.items()},
         wanted.num_neighbors, sets.features_are, wanted.resamples, wanted.base_random_seed,

@@ -205,12 +205,9 @@ def test_deviations_are_those_of_new_examples():
         scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
 
 
-@pytest.mark.parametrize(("num_neighbors", "num_resamples"), [(0, 0), (3, 0), (0, 2), (3, 2)])
-def test_progress_comes_to_its_end(num_neighbors, num_resamples):
+def test_progress_counts_sets_and_halves():
     rng = np.random.default_rng(0)
     clients = client_features.from_arrays({name: rng.normal(size=(9, 2)) for name in "ab"})
     sets, steps = {name: rng.normal(size=(10, 2)) for name in "xyz"}, []
-    scores.table(
-        clients, sets, num_neighbors, num_resamples=num_resamples, on_set=lambda: steps.append(1)
-    )
-    assert len(steps) == scores.num_steps(3, num_neighbors, num_resamples)
+    scores.table(clients, sets, 3, num_resamples=2, on_set=lambda: steps.append(1))
+    assert len(steps) == 3 * (1 + 2)
