@@ -172,6 +172,7 @@ def changed(old, new):
         (changed("lambda: [0.1, 1e-4]", "lambda: []"), "line 8 lambda", {"expected": "a list"}),
         (changed("lambda: [0.1, 1e-4]", "lambda: 0.1"), "line 8 lambda", {"expected": "a list"}),
         (changed("[0.1, 1e-4]", "[0.1, 1.0e-1]"), "line 8 lambda", {"found": "1.0e-1"}),
+        (changed("[0.1, 1e-4]", "[1, 1]"), "line 8 lambda", {"found": "1 a second time"}),
         (changed("[0.1, 1e-4]", "[0.1, null]"), "line 8 lambda", {"expected": "one value"}),
         (changed("[0.1, 1e-4]", "[0.1, [1]]"), "line 8 lambda", {"expected": "one value"}),
         (changed("lambda:", "lamda:"), "line 8 --lamda", {"advice": "--lambda?"}),
