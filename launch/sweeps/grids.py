@@ -303,7 +303,7 @@ def _grid(node: yaml.Node) -> tuple[Grid, list[Entry]]:
         about["paper"] = _paper(nodes["paper"])
     entries = [entry for name in SECTIONS if name in nodes for entry in _section(name, nodes[name])]
     settings = _settings(nodes["settings"]) if "settings" in nodes else []
-    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    sections: dict[str, Any] = {name: {} for name in SECTIONS}
     for entry in entries:
         is_one = entry.section == "fixed"
         sections[entry.section][entry.flag] = entry.values[0] if is_one else entry.values

@@ -79,9 +79,10 @@ def table(
             "client_examples_per_feature": min(len(features), smallest) / width,
         }  # fmt: skip
         of_halves = [score(_half(features, [seed, i])) for i in range(num_resamples)]
-        rows.append(row | score(features))
+        row.update(score(features))
+        rows.append(row)
         for column in of_halves[0] if of_halves else ():
-            rows[-1][f"{column}_std"] = float(np.std([h[column] for h in of_halves], ddof=1))
+            row[f"{column}_std"] = float(np.std([h[column] for h in of_halves], ddof=1))
     for column in [c for c in COLUMNS if c.endswith(FORMS) and c in rows[0]]:
         values = np.array([row[column] for row in rows], np.float64)
         order = ranks(values if column.startswith(DISTANCES) else -values)
@@ -180,7 +181,7 @@ def _neighbors(clients: ClientFeatures, num_neighbors: int) -> Scorer:
 
     def score(features: np.ndarray) -> dict[str, float]:
         fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
-        scores = {}
+        scores: dict[str, float] = {}
         for form, (parts, balls) in forms.items():
             values = neighbors.scores(balls, parts, fake, num_neighbors)._asdict()
             scores |= {f"{name}_{form}": value for name, value in values.items()}
