@@ -186,8 +186,10 @@ def _open(workload: str, sizes: Sizes, threads: int) -> tuple[str, list[tuple]]:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     module = f"{benchmarks.__name__}.{benchmarks.REGISTRY[workload][0]}"
     stack = contextlib.ExitStack()
-    for last in (gc.collect, stack.close, _contenders.clear):  # Which run in reverse.
-        atexit.register(last)
+    # These run in reverse.
+    atexit.register(gc.collect)
+    atexit.register(stack.close)
+    atexit.register(_contenders.clear)
     plan = getattr(importlib.import_module(module), workload)(sizes, threads)
     title, contenders = stack.enter_context(plan)
     _contenders[:] = contenders
