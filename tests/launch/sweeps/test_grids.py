@@ -181,6 +181,8 @@ def changed(old, new):
          {"found": "-1", "expected": "at least 0"}),
         (changed("total_rounds: 2", "total_rounds: many"), "line 6 rounds",
          {"found": "many", "expected": "a whole number"}),
+        (changed("fixed:", "inside:\n  train_epochs: [1, 2]\nfixed:"), "line 5 train_epochs",
+         {"found": "1,2"}),
         (changed("total_rounds: 2", "use_synthetic: 2"), "line 6 --use_synthetic", {}),
         (changed("total_rounds: 2", "export_scores: maybe"), "line 6 --export_scores",
          {"found": "maybe", "expected": "true or false"}),

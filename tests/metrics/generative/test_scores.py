@@ -201,6 +201,11 @@ def test_deviations_are_those_of_new_examples():
     assert again == row
     (without,) = scores.table(clients, {"0": sets["0"]}, 3).rows
     assert without == {k: v for k, v in row.items() if not k.endswith("_std")}
+    orders = [np.random.default_rng([0, i]).permutation(300)[:150] for i in range(2)]
+    halves = {str(i): sets["0"][order] for i, order in enumerate(orders)}
+    one, other = (half["fid_avg"] for half in scores.table(clients, halves, 0).rows)
+    (row,) = scores.table(clients, {"0": sets["0"]}, 0, num_resamples=2).rows
+    assert row["fid_avg_std"] == pytest.approx(abs(one - other) / math.sqrt(2))
     with refused("half of few, as resamples", "3 examples"):
         scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
 
