@@ -142,10 +142,18 @@ def _run(
     jobs: slurm.Resources | None,
 ) -> int:  # fmt: skip
     """Runs a sweep, so many tasks at once (None for all); returns the exit status."""
-    with _recorded(held, plan) as directory:
-        _run_tasks(plan, directory, at_once, jobs)
-        rows = results.write(directory, plan)
-        best = results.best_rows(plan, rows, results.best_point(plan, rows))
+    directory = held.path
+    for folder in ("tasks", "logs", "runs", "scratch"):
+        (directory / folder).mkdir(exist_ok=True)
+    facts = {
+        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+        "setting": plan.setting, "model_dir": plan.model_dir,
+    }  # fmt: skip
+    held.write_record(**facts, status="running")
+    _run_tasks(plan, directory, at_once, jobs)
+    rows = results.write(directory, plan)
+    best = results.best_rows(plan, rows, results.best_point(plan, rows))
+    held.write_record(**facts, status="finished")
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
@@ -195,20 +203,6 @@ def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunD
     with contextlib.closing(directory):
         _check_same(directory, plan)
         yield directory
-
-
-@contextlib.contextmanager
-def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pathlib.Path]:
-    """Yields a sweep's directory with its folders; its record says whether it finished."""
-    for folder in ("tasks", "logs", "runs", "scratch"):
-        (held.path / folder).mkdir(exist_ok=True)
-    facts = {
-        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
-        "setting": plan.setting, "model_dir": plan.model_dir,
-    }  # fmt: skip
-    held.write_record(**facts, status="running")
-    yield held.path
-    held.write_record(**facts, status="finished")
 
 
 def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
