@@ -67,55 +67,44 @@ class CheckFailed(UserError):
     exit_status = 1
 
 
-class _Report:
-    """Runs checks, prints a line for each, and remembers what failed."""
-
-    def __init__(self):
-        self._failures: list[str] = []
-
-    def check(self, name: str, function: Callable[[], str]) -> bool:
-        """Prints what `function` returns or raises; returns whether it passed."""
-        try:
-            finding = function()
-        except Exception as error:  # Whatever it is, it is the diagnosis.
-            if not isinstance(error, UserError):
-                error = UserError(f"{type(error).__name__}: {error}")
-            self._failures.append(f"{name}: {error.line(with_flags=True)}")
-            print(f"FAIL {self._failures[-1]}", flush=True)
-            return False
-        print(f"ok   {name}: {finding}", flush=True)
-        return True
-
-    def conclude(self) -> None:
-        """Raises the first failure as an error, if there is one."""
-        if self._failures:
-            more = len(self._failures) - 1
-            raise CheckFailed(self._failures[0] + (f" (and {more} more)" if more else ""))
-
-
 def main() -> None:
-    """Runs all checks."""
+    """Runs all checks, and prints a line for each; raises the first failure, if there is one."""
     data_dir, figures_dir = FLAGS.data_dir, pathlib.Path(FLAGS.figures_dir)
-    timeout = FLAGS.worker_timeout_seconds
+    timeout, worker = FLAGS.worker_timeout_seconds, contextlib.ExitStack()
     options = config.data_options() if FLAGS.dataset_name is not None else None
     if options is not None:
         # What is wrong there does not wait for TensorFlow.
         datasets.check_options(options)
-    report = _Report()
-    report.check("python", _python)
-    report.check("packages", _packages)
-    report.check("machine", _machine)
-    if report.check("tensorflow", _import_tensorflow):
-        with contextlib.ExitStack() as stack:
-            if report.check("worker", lambda: _start_worker(stack, timeout)):
-                report.check("computation", _compute)
+    # (name, the check that has to pass before, what returns what it found)
+    checks: list[tuple[str, str, Callable[[], str]]] = [
+        ("python", "", _python),
+        ("packages", "", _packages),
+        ("machine", "", _machine),
+        ("tensorflow", "", _import_tensorflow),
+        ("worker", "tensorflow", lambda: _start_worker(worker, timeout)),
+        ("computation", "worker", lambda: _compute(worker)),
+    ]
     if datasets.packages.installed() or algorithms.packages.installed():
-        report.check("plug-ins", _plugins)
+        checks.append(("plug-ins", "", _plugins))
     if data_dir is not None:
-        report.check("data_dir", lambda: data_directory(pathlib.Path(data_dir)))
+        checks.append(("data_dir", "", lambda: data_directory(pathlib.Path(data_dir))))
     if options is not None:
-        report.check("dataset", lambda: _dataset(options, figures_dir))
-    report.conclude()
+        checks.append(("dataset", "", lambda: _dataset(options, figures_dir)))
+    passed, failures = {""}, list[str]()
+    for name, before, check in checks:
+        if before not in passed:
+            continue
+        try:
+            print(f"ok   {name}: {check()}", flush=True)
+            passed.add(name)
+        except Exception as error:  # Whatever it is, it is the diagnosis.
+            if not isinstance(error, UserError):
+                error = UserError(f"{type(error).__name__}: {error}")
+            failures.append(f"{name}: {error.line(with_flags=True)}")
+            print(f"FAIL {failures[-1]}", flush=True)
+    if failures:
+        more = len(failures) - 1
+        raise CheckFailed(failures[0] + (f" (and {more} more)" if more else ""))
 
 
 run = functools.partial(commandline.run_main, main)
@@ -154,11 +143,11 @@ def _machine() -> str:
 
 def _advice() -> str:
     """Returns what makes convolutions faster on this CPU, or nothing."""
-    flags_of_cpu: set[str] = set()
+    info = ""
     with contextlib.suppress(OSError):
-        lines = _CPU_INFO.read_text().splitlines()
-        flags_of_cpu = set(next((line for line in lines if line.startswith("flags")), "").split())
-    if not flags_of_cpu or flags_of_cpu & _ONEDNN_FLAGS or _ONEDNN in os.environ:
+        info = _CPU_INFO.read_text()
+    line = re.search(r"^flags.*", info, re.MULTILINE)
+    if line is None or _ONEDNN_FLAGS.intersection(line[0].split()) or _ONEDNN in os.environ:
         return ""
     return (
         f"; {_ONEDNN}=1 before a command makes convolutions faster on this CPU (not an LSTM; last "
@@ -181,22 +170,23 @@ def _import_tensorflow() -> str:
     return f"TFF {module.tff.__version__} imported in {time.perf_counter() - start:.1f} s"
 
 
-def _start_worker(stack: contextlib.ExitStack, timeout: float) -> str:
+def _start_worker(worker: contextlib.ExitStack, timeout: float) -> str:
     from motley_tff.backends.tff import runtime  # TensorFlow takes 3 s.
 
     start = time.perf_counter()
-    worker = stack.enter_context(runtime.tff_runtime(start_timeout_seconds=timeout))
-    return f"answered on port {worker.port} after {time.perf_counter() - start:.1f} s"
+    process = worker.enter_context(runtime.tff_runtime(start_timeout_seconds=timeout))
+    return f"answered on port {process.port} after {time.perf_counter() - start:.1f} s"
 
 
-def _compute() -> str:
+def _compute(worker: contextlib.ExitStack) -> str:
     from motley_tff.core.lazy import tff  # TensorFlow takes 3 s.
 
     @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
     def total(values):
         return tff.federated_sum(values)
 
-    result = int(total([1, 1, 1]))
+    with worker:  # Which ends with it.
+        result = int(total([1, 1, 1]))
     if result != 3:
         raise CheckFailed("the sum of ones over 3 clients", result, "3")
     return "the sum of ones over 3 clients is 3"
@@ -348,11 +338,8 @@ def _name(options: datasets.DataOptions, setting: str) -> str:
     """Returns what pictures are called: by the data set, silos where clients could be devices, the
     file, and, where options say more of the data, a mark of these, for others to stay beside them.
     """
-    silos = (
-        "silos"
-        if setting == "cross_silo" and options.dataset_name in datasets.EITHER_SETTING
-        else ""
-    )
+    can_be_either = options.dataset_name in datasets.EITHER_SETTING
+    silos = "silos" if setting == "cross_silo" and can_be_either else ""
     usual = datasets.DataOptions(options.dataset_name)
     given = {
         name: value

@@ -9,10 +9,10 @@ run had other data, first weights or plug-ins, another commit, CPU or package ve
 named, and a difference is no failure. A commit that nobody knows is named as a possible cause.
 """
 
+import argparse
 import csv
 import functools
 import io
-import itertools
 import json
 import os
 import pathlib
@@ -21,6 +21,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 from absl import flags
 
 from motley_tff import commandline
@@ -34,10 +36,12 @@ _TIMES = "seconds"
 _PLACES = ("data_dir", "data_file")
 _KEYS = ("round", "split", "client_id", "candidate")
 _ROOT = errors.name("root_output_dir")
-# What may explain a difference, as run.json has it.
+# What may explain a difference, as run.json has it; the first and the last if both runs know it.
 _SURROUNDINGS = (
-    "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
+    "git_commit", "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
+    "initial_weights",
 )  # fmt: skip
+_IF_KNOWN = (_SURROUNDINGS[0], _SURROUNDINGS[-1])
 # Weights that are given; those that a seed draws are the run's own, and no surroundings.
 _FIRST_WEIGHTS = ("path_to_initial_model_weights", "path_to_initial_model_weights_list")
 
@@ -65,23 +69,25 @@ def main(run: str) -> int:
     if _is_finished(second):
         found, advice = "the run of an earlier motley_rerun", f"remove it, or give another {_ROOT}"
         raise UserError(str(second), found, "none", advice)
-    _check_tables(first)
-    moved = {name: FLAGS[name].value for name in _PLACES if FLAGS[name].value}
-    status = _train(_command(first, record, root, moved))
+    _tables(first)  # What cannot be compared is not trained.
+    status = _train(_command(first, record, root))
     if status:
         raise UserError(f"the trainer ended with status {status}", advice="see its message above")
     again = _record(second)
-    differences = list(itertools.islice(_differences(first, second), 1))
+    difference = next(_differences(_tables(first), _tables(second)), None)
     explanations = list(_surroundings(record, again))
-    if not differences:
+    if difference is None:
         print(f"\nequal: every table of {first} but for times")
-    for place, before, now in differences:
+    else:
+        place, before, now = difference
         print(f"\ndiffers: {place}: {before} before, {now} now")
     for line in explanations:
         print(line)
-    if not differences or explanations:
+    if difference is None or explanations:
         return 0
-    causes = [*_unknown(record, again), *_lost(first, differences[0])]
+    causes = list(_possible_causes(record, again))
+    if difference == _Difference(difference.place, "not there", "there"):
+        causes.append(f"{first}/{difference.place} is gone; put it back to compare it")
     for line in causes:
         print(f"possible cause: {line}")
     if not causes:
@@ -130,61 +136,50 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     return record
 
 
-def _check_tables(run: pathlib.Path) -> None:
-    """Reads a run's tables, before anything is trained; UserError if there are none or one is no
-    CSV.
-    """
-    paths = sorted(run.glob("*.csv"))
-    if not paths:
-        raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
-    for path in paths:
+def _tables(run: pathlib.Path) -> dict[str, pd.DataFrame]:
+    """Returns a run's tables as text, by name; UserError if there are none or one is no CSV."""
+    tables: dict[str, pd.DataFrame] = {}
+    for path in sorted(run.glob("*.csv")):
         try:
-            with open(path, newline="", encoding="utf-8") as file:
-                for _ in csv.reader(file):
-                    pass
-        except (OSError, ValueError, csv.Error) as error:
+            tables[path.name] = pd.read_csv(path, dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:
             found, expected = f"what cannot be read ({error})", "a CSV in UTF-8"
             advice = "put back what the trainer wrote"
             raise UserError(str(path), found, expected, advice) from error
+    if not tables:
+        raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
+    return tables
 
 
-def _command(
-    run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path, moved: Mapping[str, str]
-) -> list[str]:
-    """Returns the trainer's command line: the flags that decided the numbers, data that `moved`."""
-    given = [str(argument) for argument in record["command"]]
-    trainer = str(record.get("trainer") or pathlib.Path(given[0]).stem)
+def _command(run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path) -> list[str]:
+    """Returns the trainer's command line: the flags that decided the numbers, and the data."""
+    command = [str(argument) for argument in record["command"]]
+    trainer = str(record.get("trainer") or pathlib.Path(command[0]).stem)
     if trainer not in TRAINERS:
         raise UserError(str(run), f"a run of {trainer}", f"one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
     defaults = config.default_flags(trainer)
-    decided = {
-        name: value
-        for name, value in record["flags"].items()
-        if name not in defaults or value != defaults[name]
-    }
-    places = {name: moved.get(name) or _place(record, given, name) for name in _PLACES}
-    # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
-    decided |= {k: v for k, v in record.get("silos_a_round", {}).items() if v is not None}
-    wanted = {
-        **decided,
-        **places,
+    arguments = {
+        **{k: v for k, v in record["flags"].items() if k not in defaults or v != defaults[k]},
+        **_places(record, command),
+        # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
+        **{k: v for k, v in record.get("silos_a_round", {}).items() if v is not None},
         "root_output_dir": str(root),
         "experiment_name": record["run_id"],
     }
-    arguments = [_argument(name, value) for name, value in wanted.items() if value is not None]
-    return [sys.executable, "-m", f"trainers.{trainer}", *arguments]
+    given = [_argument(name, value) for name, value in arguments.items() if value is not None]
+    return [sys.executable, "-m", f"trainers.{trainer}", *given]
 
 
-def _place(record: Mapping[str, Any], given: list[str], name: str) -> str | None:
-    """Returns where the data were: run.json's own word, or of older ones the command's."""
-    if name in record:
-        return record[name]
-    for argument, following in itertools.zip_longest(given, given[1:], fillvalue=""):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if flag == name and argument.startswith("-"):
-            return value if equals else following
-    return None
+def _places(record: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
+    """Returns where the data are: as this command's flags say, as run.json does, or, of an older
+    one, as the first run's command did.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in _PLACES:
+        parser.add_argument(f"--{name}", f"-{name}", nargs="?")
+    older = vars(parser.parse_known_args(command)[0])
+    return {name: FLAGS[name].value or record.get(name, older[name]) for name in _PLACES}
 
 
 def _argument(name: str, value: Any) -> str:
@@ -197,85 +192,65 @@ def _argument(name: str, value: Any) -> str:
     return f"--{name}={value}"
 
 
-def _differences(first: pathlib.Path, second: pathlib.Path) -> Iterator[_Difference]:
-    """Yields what differs: cells, then columns and tables that one side alone has."""
-    names = [{path.name for path in run.glob("*.csv")} for run in (first, second)]
-    both = sorted(names[0] & names[1])
+def _differences(
+    first: Mapping[str, pd.DataFrame], second: Mapping[str, pd.DataFrame]
+) -> Iterator[_Difference]:
+    """Yields each table's first cell that differs, then columns and tables of one side alone."""
+    both = [name for name in first if name in second]
     for name in both:
-        yield from _differing_cells(first / name, second / name)
+        yield from _differing_cell(name, first[name], second[name])
     for name in both:
-        a, b = (_columns(run / name) for run in (first, second))
+        a, b = (set(tables[name].columns) for tables in (first, second))
         if a != b:
-            told = (f"with {', '.join(sorted(here - there)) or 'no more'}"
-                    for here, there in ((a, b), (b, a)))  # fmt: skip
-            yield _Difference(f"{name}, columns", *told)
-    for name in sorted(names[0] ^ names[1]):
-        is_old = name in names[0]
+            sides = (f"with {', '.join(sorted(c)) or 'no more'}" for c in (a - b, b - a))
+            yield _Difference(f"{name}, columns", *sides)
+    for name in sorted({*first} ^ {*second}):
+        is_old = name in first
         yield _Difference(name, *(("there", "not there") if is_old else ("not there", "there")))
 
 
-def _columns(path: pathlib.Path) -> set[str]:
-    with open(path, newline="", encoding="utf-8") as file:
-        return set(next(csv.reader(file), []))
-
-
-def _differing_cells(first: pathlib.Path, second: pathlib.Path) -> Iterator[_Difference]:
-    """Yields what differs in the columns that both tables have."""
-    with (
-        open(first, newline="", encoding="utf-8") as before,
-        open(second, newline="", encoding="utf-8") as now,
-    ):
-        readers = csv.DictReader(before), csv.DictReader(now)
-        header, others = (reader.fieldnames or [] for reader in readers)
-        shared = [name for name in header if name in others and not name.endswith(_TIMES)]
-        for line, (a, b) in enumerate(itertools.zip_longest(*readers), 2):
-            if a is None or b is None:
-                ends = ("no line" if row is None else "a line" for row in (a, b))
-                yield _Difference(f"{first.name} line {line}", *ends)
-                return
-            for column in shared:
-                if a[column] != b[column]:
-                    of = ", ".join(f"{key} {a[key]}" for key in _KEYS if key in a)
-                    place = f"{first.name} line {line}{f' ({of})' if of else ''}, column {column}"
-                    yield _Difference(place, a[column] or "empty", b[column] or "empty")
+def _differing_cell(name: str, before: pd.DataFrame, now: pd.DataFrame) -> Iterator[_Difference]:
+    """Yields the first cell that differs in the columns that both tables have, or line."""
+    shared = [c for c in before.columns if c in now.columns and not c.endswith(_TIMES)]
+    length = min(len(before), len(now))
+    a, b = (table[shared].to_numpy()[:length] for table in (before, now))
+    for row, column in np.argwhere(a != b)[:1]:
+        keys = ", ".join(f"{key} {before[key][row]}" for key in _KEYS if key in before)
+        place = f"{name} line {row + 2}{f' ({keys})' if keys else ''}, column {shared[column]}"
+        yield _Difference(place, a[row, column] or "empty", b[row, column] or "empty")
+        return
+    if len(before) != len(now):
+        ends = ("a line" if len(table) > length else "no line" for table in (before, now))
+        yield _Difference(f"{name} line {length + 2}", *ends)
 
 
 def _surroundings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each thing around the run that is another one."""
-    commits = [record.get("git_commit") for record in (before, now)]
-    pairs: list[tuple[str, Any, Any]] = (
-        [("git_commit", commits[0], commits[1])] if all(commits) else []
-    )
-    pairs += [(name, before.get(name), now.get(name)) for name in _SURROUNDINGS]
-    weights = [record.get("initial_weights") for record in (before, now)]
-    if all(weights) and any(before["flags"].get(name) for name in _FIRST_WEIGHTS):
-        pairs.append(("initial_weights", weights[0], weights[1]))
-    # Of data what is in them, whatever they are called.
-    digests = [sorted((of.get("data_files") or {}).values()) for of in (before, now)]
-    pairs.append(("data", digests[0], digests[1]))
-    versions = [record.get("versions") or {} for record in (before, now)]
-    pairs += [
-        (package, versions[0].get(package, "none"), versions[1].get(package, "none"))
-        for package in sorted(set(versions[0]) | set(versions[1]))
-    ]
-    for name, a, b in pairs:
-        if a != b:
+    ours, theirs = _facts(before), _facts(now)
+    is_unknown = {name for name in _IF_KNOWN if not (ours[name] and theirs[name])}
+    if not any(before["flags"].get(name) for name in _FIRST_WEIGHTS):
+        is_unknown.add("initial_weights")
+    packages = sorted((ours.keys() | theirs.keys()) - {*_SURROUNDINGS, "data"})
+    for name in (*_SURROUNDINGS, "data", *packages):
+        a, b = ours.get(name), theirs.get(name)
+        if a != b and name not in is_unknown:
             yield f"another {name}: {_shown(a)} before, {_shown(b)} now"
 
 
-def _unknown(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what was around a run: of data what is in the files, whatever they are called."""
+    surroundings = {name: record.get(name) for name in _SURROUNDINGS}
+    data = sorted((record.get("data_files") or {}).values())
+    return {**(record.get("versions") or {}), **surroundings, "data": data}
+
+
+def _possible_causes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line if the code may be another one, though both commits have the same name."""
     commits = [record.get("git_commit") for record in (before, now)]
     if not all(commits):
         yield f"unknown git_commit: {_shown(commits[0])} before, {_shown(commits[1])} now"
     elif str(commits[0]).endswith("-dirty"):
         yield f"git_commit {commits[0]}: files were changed, maybe others or otherwise than now"
-
-
-def _lost(run: pathlib.Path, difference: _Difference) -> Iterator[str]:
-    """Yields a line if all that the first run's tables lack is one of them."""
-    if difference == _Difference(difference.place, "not there", "there"):
-        yield f"{run}/{difference.place} is gone; put it back to compare it"
 
 
 def _shown(value: Any) -> str:

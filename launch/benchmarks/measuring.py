@@ -5,18 +5,20 @@ the children which contender to run next, so that those of all processes take tu
 of the machine hits all of them alike.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import gc
 import importlib
 import multiprocessing
-import multiprocessing.connection
 import os
 import pathlib
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import psutil
@@ -131,82 +133,73 @@ def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Resul
     _, settings = benchmarks.REGISTRY[name]
     results, turns = [], []
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(_child(name, sizes, threads)) for threads in settings]
-        plans = [ask() for ask in children]
-        for ask, (_, contenders), threads in zip(children, plans, settings, strict=True):
+        # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
+        context = multiprocessing.get_context("spawn")
+        ignore = (signal.SIGINT, signal.SIG_IGN)
+        children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore)
+                    for _ in settings]  # fmt: skip
+        stack.callback(_end, children)
+        plans = [_ask(c, _open, name, sizes, n) for c, n in zip(children, settings, strict=True)]
+        for child, (_, contenders), threads in zip(children, plans, settings, strict=True):
             for number, (label, scale, once, gflop) in enumerate(contenders):
-                first = None if once else ask("warm_up", number).seconds
+                first = None if once else _ask(child, _measure, number, True).seconds
                 results.append(Result(label, threads, scale, gflop, first, []))
-                turns.append((ask, number, 1 if once else repeats))
+                turns.append((child, number, 1 if once else repeats))
         for turn in range(repeats):
-            for (ask, number, times), result in zip(turns, results, strict=True):
+            for (child, number, times), result in zip(turns, results, strict=True):
                 if turn < times:
-                    result.runs.append(ask("run", number))
+                    result.runs.append(_ask(child, _measure, number, False))
     return plans[0][0], results
 
 
-@contextlib.contextmanager
-def _child(workload: str, sizes: Sizes, threads: int) -> Iterator[Callable[..., Any]]:
-    """Yields what asks a new process for a contender's warm-up or run, and first for the plan."""
-    # Not forked: TensorFlow must read its thread setting anew.
-    context = multiprocessing.get_context("spawn")
-    parent_end, child_end = context.Pipe()
-    arguments = (child_end, workload, sizes, threads)
-    process = context.Process(target=_serve, args=arguments, daemon=True)
-    process.start()
-    child_end.close()
-
-    def ask(*command: str | int) -> Any:
-        if command:
-            parent_end.send(command)
-        try:
-            answer = parent_end.recv()
-        except EOFError as error:
-            process.join(_END_SECONDS)
-            where = f"a benchmark process ended with status {process.exitcode}"
-            raise BenchmarkError(where, advice="see its last words above") from error
-        if isinstance(answer, BenchmarkError):
-            raise answer
-        return answer
-
+def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns what a function returns in a child."""
     try:
-        yield ask
-    finally:
-        parent_end.close()  # Which ends an idle child.
+        return child.submit(function, *arguments).result()
+    except BrokenProcessPool as error:
+        where = "a benchmark process ended"
+        raise BenchmarkError(where, advice="see its last words above") from error
+    except UserError as error:
+        raise BenchmarkError(error.where, error.found, error.expected, error.advice) from error
+
+
+def _end(children: Sequence[futures.Executor]) -> None:
+    """Ends idle children, and kills those that still measure."""
+    for child in children:
+        child.shutdown(wait=False, cancel_futures=True)
+    for process in multiprocessing.active_children():
         process.join(_END_SECONDS)
         if process.is_alive():
             process.kill()
 
 
-def _serve(
-    connection: multiprocessing.connection.Connection, workload: str, sizes: Sizes, threads: int
-) -> None:
-    """In the child: sends the plan, then answers until the parent hangs up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's to answer.
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS(["motley_benchmark"])
+# In a child: what it measures.
+_contenders: list[Contender] = []
+
+
+def _open(workload: str, sizes: Sizes, threads: int) -> tuple[str, list[tuple]]:
+    """In the child: returns the work in words, and (name, scale, once, gflop) of who does it."""
+    flags.FLAGS(["motley_benchmark"])
     commandline.silence_libraries()
-    try:
-        import tensorflow as tf  # Takes 3 s, and the parent does without.
+    import tensorflow as tf  # Takes 3 s, and the parent does without.
 
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        module = f"{benchmarks.__name__}.{benchmarks.REGISTRY[workload][0]}"
-        with getattr(importlib.import_module(module), workload)(sizes, threads) as (
-            title,
-            contenders,
-        ):
-            connection.send((title, [(c.name, c.scale, c.once, c.gflop) for c in contenders]))
-            with contextlib.suppress(EOFError, ConnectionError):  # The parent hung up.
-                while True:
-                    command, number = connection.recv()
-                    connection.send(_measure(contenders[number], command))
-    except UserError as error:
-        connection.send(BenchmarkError(error.where, error.found, error.expected, error.advice))
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    module = f"{benchmarks.__name__}.{benchmarks.REGISTRY[workload][0]}"
+    stack = contextlib.ExitStack()
+    # These run in reverse.
+    atexit.register(gc.collect)
+    atexit.register(stack.close)
+    atexit.register(_contenders.clear)
+    plan = getattr(importlib.import_module(module), workload)(sizes, threads)
+    title, contenders = stack.enter_context(plan)
+    _contenders[:] = contenders
+    return title, [(c.name, c.scale, c.once, c.gflop) for c in contenders]
 
 
-def _measure(contender: Contender, command: str) -> Measured:
+def _measure(number: int, is_warm_up: bool) -> Measured:
+    contender = _contenders[number]
     pids = contender.pids or (os.getpid(),)
-    amount, scale = (contender.amount, contender.scale) if command == "run" else (1, 1.0)
+    amount, scale = (1, 1.0) if is_warm_up else (contender.amount, contender.scale)
     gc.collect()
     for pid in pids:  # The kernel counts the peak anew, where it can; else since the start.
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from launch.benchmarks.measuring import BenchmarkError, Contender, Sizes
 from launch.benchmarks.rounds import Training
 from motley_tff.core import cores
 
-_LOOPS = pathlib.Path(__file__).with_name("torch_loops.py")
+_LOOPS = pathlib.Path(__file__).parents[1] / "experiments" / "pytorch" / "torch_loops.py"
 # Of the first batch's loss under equal weights.
 _TOLERANCE = 1e-4
 

@@ -20,7 +20,7 @@ import functools
 
 from absl import flags
 
-from launch.generative import printed, scoring, sets as sets_lib
+from launch.generative import sets as sets_lib, tables
 from launch.metrics import output as metrics_output
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -38,10 +38,9 @@ flags.DEFINE_integer(
     "num_examples", None, "Score so many examples of each set, drawn.", lower_bound=2,
 )  # fmt: skip
 flags.DEFINE_string(
-    "inception_weights",
-    None,
+    "inception_weights", None,
     "Keras's InceptionV3 weights (.h5): the files hold images, whose features are taken.",
-)
+)  # fmt: skip
 flags.DEFINE_string(
     "features", None,
     "The files hold images, of which these are taken: pca:K, of the clients' pixels, or the "
@@ -73,10 +72,10 @@ def main() -> None:
     wanted = sets_lib.Wanted(*(FLAGS[name].value for name in sets_lib.Wanted._fields))
     _check(wanted)
     sets = sets_lib.read(wanted)
-    columns, rows, notes = scoring.scored(wanted, sets)
-    printed.scores(rows, notes)
+    table = tables.scored(wanted, sets)
+    tables.show(list(table.rows), table.notes)
     if wanted.output:
-        metrics_output.write(wanted.output, metrics_output.Table(columns, rows, notes))
+        metrics_output.write(wanted.output, table)
 
 
 def _check(wanted: sets_lib.Wanted) -> None:

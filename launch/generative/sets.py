@@ -18,6 +18,7 @@ from motley_tff.metrics.generative import client_features
 # The columns of a row that say what it is of.
 COLUMNS = ("source", "series", "parameter", "file")
 _FILE, _CHECKPOINT = "file", "checkpoint"
+_PCA = "pca:"
 _NOTHING = np.zeros((0, 0))
 _ROUND = re.compile(r"round_(\d+)\.npz")
 
@@ -82,7 +83,7 @@ def read(wanted: Wanted) -> Sets:
     """Returns the files' clients and sets; UserError if they are not as they should be."""
     paths, files = _files(wanted)
     # Before features, which may take long.
-    of_clients, predicted = _predicted(_classify(wanted), paths, files)
+    of_clients, predicted = _predicted(wanted, paths, files)
     features_are, real, generated = read_all(wanted, paths, files)
     sets = {
         name: dataclasses.replace(files[name], features=array, predicted=predicted.get(name))
@@ -177,10 +178,26 @@ def read_all(
     wanted: Wanted, clients: pathlib.Path, files: Mapping[str, Generated]
 ) -> tuple[str, client_features.ClientFeatures, dict[str, np.ndarray]]:
     """Returns (what features are of, the clients' features, the sets' by name)."""
-    if wanted.features and wanted.features.startswith("pca:"):
-        return wanted.features, *_read_pca(wanted.features, clients, files)
     features_are, embed = _embedding(wanted)
-    return features_are, *_read(clients, files, embed)
+    real, sets = _read(clients, files, embed)
+    if features_are.startswith(_PCA):  # Of the clients' pixels.
+        from datasets import picture_features  # TensorFlow takes 3 s.
+
+        pca = picture_features.fit_pca(real.features, int(features_are.removeprefix(_PCA)))
+        real = dataclasses.replace(real, features=pca(real.features))
+        sets = {name: pca(rows) for name, rows in sets.items()}
+    return features_are, real, sets
+
+
+def _read(
+    clients: pathlib.Path, files: Mapping[str, Generated], embed: Embed | None
+) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
+    real = client_features.read_clients(clients, embed)
+    width = real.features.shape[1]
+    return real, {
+        name: client_features.read_generated(path(of.file), width, embed)
+        for name, of in files.items()
+    }
 
 
 def _embedding(wanted: Wanted) -> tuple[str, Any]:
@@ -188,6 +205,11 @@ def _embedding(wanted: Wanted) -> tuple[str, Any]:
     if wanted.features is not None:
         from datasets import picture_features  # TensorFlow takes 3 s.
 
+        if wanted.features.startswith(_PCA):
+            if not wanted.features.removeprefix(_PCA).isdecimal():
+                expected = "pca:K with a whole number, such as pca:64"
+                raise UserError(errors.name("features"), wanted.features, expected)
+            return wanted.features, picture_features.flat
         picture_features.check_alike(path(wanted.features), _runs(wanted))
         classifier = picture_features.classifier(path(wanted.features))
         return classifier.name, classifier
@@ -211,59 +233,22 @@ def _runs(wanted: Wanted) -> list[pathlib.Path]:
     return [*runs, of_clients] if picture_features.is_of_generator(of_clients) else runs
 
 
-def _classify(wanted: Wanted) -> Embed | None:
-    """Returns what `--classifier` finds in pictures: their classes."""
+def _predicted(
+    wanted: Wanted, clients: pathlib.Path, files: Mapping[str, Generated]
+) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    """Returns (the classes that `--classifier` finds in the clients' pictures, {set's name: those
+    of its pictures}); nothing without a classifier.
+    """
     if wanted.classifier is None:
-        return None
+        return None, {}
     from datasets import picture_features  # TensorFlow takes 3 s.
 
     run = path(wanted.classifier)
     picture_features.check_alike(run, _runs(wanted), "classifier")
-    return picture_features.classifier(run, "classifier").predicted
-
-
-def _predicted(
-    classify: Embed | None, clients: pathlib.Path, files: Mapping[str, Generated]
-) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-    """Returns (the classes of the clients' pictures, {set's name: those of its pictures}); nothing
-    without a classifier.
-    """
-    if classify is None:
-        return None, {}
+    classify = picture_features.classifier(run, "classifier").predicted
     try:
-        of_clients = client_features.read_clients(clients, classify).features
-        predicted = {
-            name: client_features.read_generated(path(of.file), None, classify)
-            for name, of in files.items()
-        }
+        of_clients, of_sets = _read(clients, files, classify)
     except UserError as error:
         advice = "leave --classifier out, which is for pictures"
         raise UserError(error.where, error.found, error.expected, advice) from error
-    return of_clients, predicted
-
-
-def _read_pca(
-    wanted: str, clients: pathlib.Path, files: Mapping[str, Generated]
-) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
-    """Returns the features of images, by the principal components of the clients' pixels."""
-    from datasets import picture_features
-
-    size = wanted.removeprefix("pca:")
-    if not size.isdecimal():
-        expected = "pca:K with a whole number, such as pca:64"
-        raise UserError(errors.name("features"), wanted, expected)
-    real, sets = _read(clients, files, picture_features.flat)
-    pca = picture_features.fit_pca(real.features, int(size))
-    real = dataclasses.replace(real, features=pca(real.features))
-    return real, {name: pca(rows) for name, rows in sets.items()}
-
-
-def _read(
-    clients: pathlib.Path, files: Mapping[str, Generated], embed: Embed | None
-) -> tuple[client_features.ClientFeatures, dict[str, np.ndarray]]:
-    real = client_features.read_clients(clients, embed)
-    width = real.features.shape[1]
-    return real, {
-        name: client_features.read_generated(path(of.file), width, embed)
-        for name, of in files.items()
-    }
+    return of_clients.features, of_sets

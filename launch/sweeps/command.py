@@ -20,7 +20,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
@@ -77,20 +77,14 @@ flags.DEFINE_float("slurm_hours", 12.0, "Time limit of a job, which then goes on
 flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the partition's).")
 
 
-class _Resources(NamedTuple):
-    """What tasks get: cores each, how many at once (None for as many as fit), Slurm's jobs."""
-
-    cpus: int
-    at_once: int | None
-    of_jobs: slurm.Resources | None
-
-
 def main(*grid_files: str) -> int:
     """Runs the sweeps of grids' files, one after the other; returns the exit status."""
-    root, is_dry, cpus = FLAGS.root_output_dir, FLAGS.dry_run, FLAGS.cpus_per_task
+    root, is_dry, cpus, at_once = (
+        FLAGS.root_output_dir, FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel,
+    )  # fmt: skip
     of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
-    of_jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    resources = _Resources(cpus, FLAGS.max_parallel, of_jobs)
+    jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
+    at_once = at_once or (processes.share_of_cores(cpus) if jobs is None else None)
     # Processes have other working directories.
     data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
     seeds, is_synthetic = FLAGS.seeds, FLAGS.use_synthetic_data
@@ -103,7 +97,7 @@ def main(*grid_files: str) -> int:
         for name, plan in plan_of.items():
             _print_tasks(plan, pathlib.Path(root) / name)
         return 0
-    if of_jobs is not None:
+    if jobs is not None:
         slurm.check()
     statuses: list[int] = []
     with contextlib.ExitStack() as stack:
@@ -115,7 +109,7 @@ def main(*grid_files: str) -> int:
                 print(f"{name}:", file=sys.stderr, flush=True)
             if statuses:
                 print()
-            statuses.append(_run(held[name], plan, resources))
+            statuses.append(_run(held[name], plan, at_once, jobs))
     return max(statuses)
 
 
@@ -143,12 +137,23 @@ def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
     print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
 
 
-def _run(held: run_directory.RunDirectory, plan: plans.Plan, resources: _Resources) -> int:
-    """Runs a sweep; returns the exit status."""
-    with _recorded(held, plan) as directory:
-        _run_tasks(plan, directory, resources)
-        rows = results.write(directory, plan)
-        best = results.best_rows(plan, rows, results.best_point(plan, rows))
+def _run(
+    held: run_directory.RunDirectory, plan: plans.Plan, at_once: int | None,
+    jobs: slurm.Resources | None,
+) -> int:  # fmt: skip
+    """Runs a sweep, so many tasks at once (None for all); returns the exit status."""
+    directory = held.path
+    for folder in ("tasks", "logs", "runs", "scratch"):
+        (directory / folder).mkdir(exist_ok=True)
+    facts = {
+        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
+        "setting": plan.setting, "model_dir": plan.model_dir,
+    }  # fmt: skip
+    held.write_record(**facts, status="running")
+    _run_tasks(plan, directory, at_once, jobs)
+    rows = results.write(directory, plan)
+    best = results.best_rows(plan, rows, results.best_point(plan, rows))
+    held.write_record(**facts, status="finished")
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
@@ -200,20 +205,6 @@ def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunD
         yield directory
 
 
-@contextlib.contextmanager
-def _recorded(held: run_directory.RunDirectory, plan: plans.Plan) -> Iterator[pathlib.Path]:
-    """Yields a sweep's directory with its folders; its record says whether it finished."""
-    for folder in ("tasks", "logs", "runs", "scratch"):
-        (held.path / folder).mkdir(exist_ok=True)
-    facts = {
-        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
-        "setting": plan.setting, "model_dir": plan.model_dir,
-    }  # fmt: skip
-    held.write_record(**facts, status="running")
-    yield held.path
-    held.write_record(**facts, status="finished")
-
-
 def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
     """Refuses sweeps, by their directory, whose data cannot be loaded; a first task that is alone
     will say so itself.
@@ -243,18 +234,19 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
             raise UserError(str(directory.path), found, expected, advice)
 
 
-def _run_tasks(plan: plans.Plan, directory: pathlib.Path, resources: _Resources) -> None:
-    """Runs what is not finished, in processes here or, with resources, as Slurm's jobs."""
+def _run_tasks(
+    plan: plans.Plan, directory: pathlib.Path, at_once: int | None, jobs: slurm.Resources | None
+) -> None:
+    """Runs what is not finished, in processes here or, with what they ask for, as Slurm's jobs."""
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     for task in waiting:  # What failed is tried again.
         results.path_of(directory, task).unlink(missing_ok=True)
     progress = _Progress(plan, sum(len(task.runs) for task in waiting))
-    if resources.of_jobs is None:
-        at_once = resources.at_once or processes.share_of_cores(resources.cpus)
+    at_once = at_once or max(1, len(waiting))
+    if jobs is None:
         processes.run(plan, directory, waiting, at_once, progress.done)
     else:
-        at_once = resources.at_once or max(1, len(waiting))
-        slurm.run(directory, waiting, at_once, progress.done, resources.of_jobs)
+        slurm.run(directory, waiting, at_once, progress.done, jobs)
 
 
 class _Progress:

@@ -32,9 +32,9 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from absl import flags
@@ -58,7 +58,6 @@ _SWEEP_FLAGS = frozenset(
 )  # fmt: skip
 # Of a directory.
 _LONGEST_NAME = 128
-_OF_COMMAND_LINE = 0  # In place of a line of the file.
 _FIXED = errors.name("fixed")
 _LAUNCH = pathlib.Path(__file__).parents[1]
 _SHIPPED = (_LAUNCH / "grids", _LAUNCH / "experiments")
@@ -144,18 +143,25 @@ class Grid:
         return {**of_settings, **self.grid}
 
 
-# (line, flag, value) of what a trainer will be told
-Given = list[tuple[int, str, str]]
+class Entry(NamedTuple):
+    """What a file gives a flag: on which line, in which section, and beside which other flags of a
+    setting. Line 0 is the command line's `--fixed`.
+    """
+
+    line: int
+    section: str
+    flag: str
+    values: tuple[str, ...]
+    setting: Mapping[str, str] = MappingProxyType({})
 
 
-def parse(path: pathlib.Path) -> tuple[Grid, Given]:
-    """Returns the grid of a file, and its flags by line, which its trainer has yet to see.
+def parse(path: pathlib.Path) -> tuple[Grid, list[Entry]]:
+    """Returns the grid of a file, and its entries, whose values its trainer has yet to see.
 
     UserError, with the line where there is one, if the file cannot be read or is no grid.
     """
-    reader = _Reader()
     with errors.at(path):
-        return reader.grid(_compose(path)), reader.given
+        return _grid(_compose(path))
 
 
 def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) -> Grid:
@@ -163,34 +169,30 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
 
     UserError as `parse`, and if the trainer refuses a flag or a value.
     """
-    grid, given = parse(path)
+    grid, entries = parse(path)
     with errors.at("--fixed"):
         for flag in fixed:
             _refuse_sweeps_own(flag)
-    inside, searched = (
-        {flag: values for flag, values in of.items() if flag not in fixed}
-        for of in (grid.inside, grid.grid)
-    )
-    settings = tuple(
-        {f: v for f, v in setting.items() if f not in fixed} for setting in grid.settings
-    )
-    # Which settings that differed in nothing else have become equal to.
-    settings = tuple(of for place, of in enumerate(settings) if of not in settings[:place])
+
+    def left(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {flag: value for flag, value in values.items() if flag not in fixed}
+
+    # Settings that differ in nothing else become one.
+    settings = {tuple(left(setting).items()): left(setting) for setting in grid.settings}
     grid = dataclasses.replace(
-        grid, fixed={**grid.fixed, **fixed}, inside=inside, grid=searched, settings=settings
-    )
-    given = [one for one in given if one[1] not in fixed]
-    given += [(_OF_COMMAND_LINE, flag, value) for flag, value in fixed.items()]
-    _check_flags(path, grid, given)
+        grid, fixed={**grid.fixed, **fixed}, inside=left(grid.inside), grid=left(grid.grid),
+        settings=tuple(settings.values()),
+    )  # fmt: skip
+    entries = [entry for entry in entries if entry.flag not in fixed]
+    entries += [Entry(0, "fixed", flag, (value,)) for flag, value in fixed.items()]
+    for entry in entries:
+        with _at(f"{path} line {entry.line}" if entry.line else f"{path}, --fixed"):
+            is_list = entry.section == "inside"
+            for text in [",".join(entry.values)] if is_list else entry.values:
+                grid.parsed(entry.flag, text)
     with _at(path):
         _check_algorithms(grid)
     return grid
-
-
-def _check_flags(path: pathlib.Path, grid: Grid, given: Given) -> None:
-    for line, flag, value in given:
-        with _at(f"{path}, --fixed" if line == _OF_COMMAND_LINE else f"{path} line {line}"):
-            grid.parsed(flag, value)
 
 
 @contextlib.contextmanager
@@ -272,200 +274,173 @@ def _compose(path: pathlib.Path) -> yaml.Node:
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
         advice = f"did you mean {shipped[near[0]]}?" if near else ""
         raise UserError("", f"nothing to read ({error.strerror})", expected, advice) from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        is_deep = isinstance(error, RecursionError)
-        found = "mappings that nest far too deeply" if is_deep else f"no UTF-8 text ({error})"
-        raise UserError("", found, expected) from error
+    except UnicodeDecodeError as error:
+        raise UserError("", f"no UTF-8 text ({error})", expected) from error
+    except RecursionError as error:
+        raise UserError("", "mappings that nest far too deeply", expected) from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or error
+        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         where = f"line {mark.line + 1}" if mark else ""
-        raise UserError(where, f"no YAML ({problem})", expected) from error
+        raise UserError(where, f"no YAML ({problem or error})", expected) from error
     if node is None:
         raise UserError("", "an empty file", f"the keys {', '.join(_REQUIRED)} and grid")
     return node
 
 
-def _near(word: str, words: Iterable[str]) -> str:
+def _grid(node: yaml.Node) -> tuple[Grid, list[Entry]]:
+    """Returns a document's grid and its entries, in the order of sections."""
+    nodes = _mapping(node, "the grid", _KEYS)
+    for key in _REQUIRED:
+        if key not in nodes:
+            raise UserError("", f"no key {key}", f"the keys {', '.join(_REQUIRED)}")
+    about: dict[str, Any] = {key: _scalar(nodes[key], key) for key in _REQUIRED}
+    _one_of(nodes["trainer"], "trainer", TRAINERS)
+    with _at(_line(nodes["dataset"])):
+        datasets.check_name(about["dataset"])
+    if "choose_by" in nodes:
+        about["choose_by"] = _one_of(nodes["choose_by"], "choose_by", _CHOOSE_BY)
+    if "paper" in nodes:
+        about["paper"] = _paper(nodes["paper"])
+    entries = [entry for name in SECTIONS if name in nodes for entry in _section(name, nodes[name])]
+    settings = _settings(nodes["settings"]) if "settings" in nodes else []
+    sections: dict[str, Any] = {name: {} for name in SECTIONS}
+    for entry in entries:
+        is_one = entry.section == "fixed"
+        sections[entry.section][entry.flag] = entry.values[0] if is_one else entry.values
+    if not sections["grid"] and not sections["inside"] and not settings:
+        raise UserError("grid", None, "a flag and its values")
+    entries += [Entry(line, "settings", f, (v,), s) for line, s in settings for f, v in s.items()]
+    grid = Grid(**about, **sections, settings=tuple(setting for _, setting in settings))
+    _check_places(entries)
+    _check_optimizers(grid, entries)
+    return grid, entries
+
+
+def _section(name: str, node: yaml.Node) -> Iterator[Entry]:
+    for flag, value in _mapping(node, name).items():
+        values = (_scalar(value, flag),) if name == "fixed" else _list(value, flag)
+        yield Entry(value.start_mark.line + 1, name, flag, values)
+
+
+def _settings(node: yaml.Node) -> list[tuple[int, dict[str, str]]]:
+    """Returns flags that go together, with the line of each setting."""
+    settings: list[tuple[int, dict[str, str]]] = []
+    for item in _items(node, "settings", "a list of mappings of flags"):
+        flags = {f: _scalar(value, f) for f, value in _mapping(item, "a setting").items()}
+        if any(flags == other for _, other in settings):
+            raise UserError(_line(item), "a setting a second time", advice="leave one out")
+        settings.append((item.start_mark.line + 1, flags))
+    return settings
+
+
+def _paper(node: yaml.Node) -> dict[str, Any]:
+    paper: dict[str, Any] = {}
+    for key, value in _mapping(node, "paper", ("source", "best", *columns.STATISTICS)).items():
+        if key == "source":
+            paper[key] = _scalar(value, key)
+        elif key == "best":
+            paper[key] = {flag: _scalar(one, flag) for flag, one in _mapping(value, key).items()}
+        else:
+            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            paper[key] = [number(_scalar(part, key)) for part in parts]
+            if not 1 <= len(parts) <= 2 or str in map(type, paper[key]):
+                raise UserError(f"{_line(value)} {key}", None, "[mean, std over seeds]")
+    return paper
+
+
+def _mapping(
+    node: yaml.Node, name: str, known: Sequence[str] | None = None
+) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode) or not node.value:
+        raise UserError(f"{_line(node)} {name}", None, "lines of key: value")
+    nodes: dict[str, yaml.Node] = {}
+    for key_node, value in node.value:
+        key = _scalar(key_node, "a key")
+        if known is not None and key not in known:
+            expected = f"one of {', '.join(known)}"
+            raise UserError(_line(key_node), f"key {key}", expected, _near(key, known))
+        if key in nodes:
+            raise UserError(_line(key_node), f"a second {key}", advice="leave one of them out")
+        nodes[key] = value
+    return nodes
+
+
+def _scalar(node: yaml.Node, name: str) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
+        raise UserError(f"{_line(node)} {name}", None, "one value")
+    return str(node.value)
+
+
+def _items(node: yaml.Node, name: str, expected: str) -> list[yaml.Node]:
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        raise UserError(f"{_line(node)} {name}", None, expected)
+    return node.value
+
+
+def _list(node: yaml.Node, name: str) -> tuple[str, ...]:
+    values: dict[float | str, str] = {}
+    for item in _items(node, name, "a list of values, such as [0.01, 0.1]"):
+        value = _scalar(item, name)
+        if number(value) in values:
+            found = f"{value} a second time"
+            raise UserError(f"{_line(item)} {name}", found, advice="leave one of them out")
+        values[number(value)] = value
+    return tuple(values.values())
+
+
+def _one_of(node: yaml.Node, name: str, allowed: Sequence[str]) -> str:
+    value = _scalar(node, name)
+    if value not in allowed:
+        expected = f"one of {', '.join(allowed)}"
+        raise UserError(f"{_line(node)} {name}", value, expected, _near(value, allowed))
+    return value
+
+
+def _near(word: str, words: Sequence[str]) -> str:
     """Returns a question about the word that is meant, or an empty string."""
     return "".join(f"did you mean {n}?" for n in difflib.get_close_matches(word, words, 1))
-
-
-class _Reader:
-    """Turns nodes into a grid, and remembers on which line each flag stands.
-
-    A UserError says the line.
-    """
-
-    def __init__(self) -> None:
-        self.given: Given = []
-        self._of_settings: Given = []
-        self._sections: dict[str, str] = {}  # {flag: the section that gives it}
-
-    def grid(self, node: yaml.Node) -> Grid:
-        """Returns the whole document's grid."""
-        keys = self._mapping(node, "the grid", _KEYS)
-        for key in _REQUIRED:
-            if key not in keys:
-                raise UserError("", f"no key {key}", f"the keys {', '.join(_REQUIRED)}")
-        text: dict[str, Any] = {key: self._scalar(keys[key], key) for key in _REQUIRED}
-        self._one_of(keys["trainer"], "trainer", TRAINERS)
-        with _at(_line(keys["dataset"])):
-            datasets.check_name(text["dataset"])
-        self._flags = {n: made.flag for n, made in algorithm_flags.make(text["trainer"]).items()}
-        sections: dict[str, Any] = {name: self._section(name, keys.get(name)) for name in SECTIONS}
-        settings = self._settings(keys.get("settings"), sections["fixed"])
-        if not sections["grid"] and not sections["inside"] and not settings:
-            raise UserError("grid", None, "a flag and its values")
-        self._check_optimizers(sections, settings)
-        self.given += self._of_settings
-        choose_by = "personalized"
-        if "choose_by" in keys:
-            choose_by = self._one_of(keys["choose_by"], "choose_by", _CHOOSE_BY)
-        paper = self._paper(keys["paper"]) if "paper" in keys else {}
-        return Grid(**text, **sections, settings=settings, choose_by=choose_by, paper=paper)
-
-    def _mapping(
-        self, node: yaml.Node, what: str, known: Iterable[str] | None = None
-    ) -> dict[str, yaml.Node]:
-        if not isinstance(node, yaml.MappingNode) or not node.value:
-            raise UserError(f"{_line(node)} {what}", None, "lines of key: value")
-        nodes: dict[str, yaml.Node] = {}
-        for key_node, value in node.value:
-            key = self._scalar(key_node, "a key")
-            if known is not None and key not in known:
-                expected = f"one of {', '.join(known)}"
-                raise UserError(_line(key_node), f"key {key}", expected, _near(key, known))
-            if key in nodes:
-                raise UserError(_line(key_node), f"a second {key}", advice="leave one of them out")
-            nodes[key] = value
-        return nodes
-
-    def _scalar(self, node: yaml.Node, what: str) -> str:
-        if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
-            raise UserError(f"{_line(node)} {what}", None, "one value")
-        return str(node.value)
-
-    def _list(self, node: yaml.Node, what: str) -> tuple[str, ...]:
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise UserError(f"{_line(node)} {what}", None, "a list of values, such as [0.01, 0.1]")
-        values = tuple(self._scalar(item, what) for item in node.value)
-        for i, value in enumerate(values):
-            if number(value) in {number(other) for other in values[:i]}:
-                where = f"{_line(node.value[i])} {what}"
-                raise UserError(where, f"{value} a second time", advice="leave one of them out")
-        return values
-
-    def _one_of(self, node: yaml.Node, what: str, allowed: tuple[str, ...]) -> str:
-        value = self._scalar(node, what)
-        if value not in allowed:
-            expected = f"one of {', '.join(allowed)}"
-            raise UserError(f"{_line(node)} {what}", value, expected, _near(value, allowed))
-        return value
-
-    def _section(self, name: str, node: yaml.Node | None) -> dict[str, Any]:
-        """Returns `{flag: value}` of `fixed`, `{flag: values}` of the others."""
-        if node is None:
-            return {}
-        result: dict[str, Any] = {}
-        for flag, value in self._mapping(node, name).items():
-            self._check_place(value, flag, name, self._sections.setdefault(flag, name))
-            values = (self._scalar(value, flag),) if name == "fixed" else self._list(value, flag)
-            result[flag] = values[0] if name == "fixed" else values
-            texts = [",".join(values)] if name == "inside" else values
-            self.given.extend((value.start_mark.line + 1, flag, text) for text in texts)
-        return result
-
-    def _check_place(self, node: yaml.Node, flag: str, section: str, other: str) -> None:
-        """Refuses a flag that a sweep gives itself, or that stands in another section."""
-        with errors.at(_line(node)):
-            _refuse_sweeps_own(flag)
-            if other != section:
-                found = f"it in {other} and in {section}"
-                raise UserError(f"--{flag}", found, advice="leave one of them out")
-
-    def _settings(
-        self, node: yaml.Node | None, fixed: Mapping[str, str]
-    ) -> tuple[dict[str, str], ...]:
-        """Returns flags that go together; each may take the place of a fixed one."""
-        if node is None:
-            return ()
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise UserError(f"{_line(node)} settings", None, "a list of mappings of flags")
-        settings: list[dict[str, str]] = []
-        for item in node.value:
-            values = {
-                flag: self._scalar(value, flag)
-                for flag, value in self._mapping(item, "a setting").items()
-            }
-            if values in settings:
-                raise UserError(_line(item), "a setting a second time", advice="leave one out")
-            for flag in values:
-                other = self._sections.get(flag, "fixed")
-                self._check_place(item, flag, "settings", "settings" if other == "fixed" else other)
-                parameter = optimizer_flags.parameter_behind(flag)
-                if parameter is not None:
-                    name = _chosen(self._flags, parameter.choice, {**fixed, **values})
-                    _check_chosen(_line(item), flag, parameter, (name,))
-            self._of_settings += [(item.start_mark.line + 1, *one) for one in values.items()]
-            settings.append(values)
-        return tuple(settings)
-
-    def _check_optimizers(
-        self, sections: Mapping[str, Mapping[str, Any]], settings: Sequence[Mapping[str, str]]
-    ) -> None:
-        """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run."""
-        names: dict[str, str] = {}
-        for line, flag, _ in self.given:
-            parameter = optimizer_flags.parameter_behind(flag)
-            if parameter is None:
-                continue
-            choice, name = parameter.choice, optimizer_flags.first_name(flag)
-            if names.setdefault(name, flag) != flag:
-                found = f"--{names[name]}, its other name, too"
-                raise UserError(f"line {line} --{flag}", found, advice="leave one of them out")
-            fixed = _chosen(self._flags, choice, sections["fixed"])
-            others = (setting[choice] for setting in settings if choice in setting)
-            chosen = tuple(dict.fromkeys(sections["grid"].get(choice, (fixed, *others))))
-            _check_chosen(f"line {line}", flag, parameter, chosen, flag in sections["grid"])
-
-    def _paper(self, node: yaml.Node) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        known = ("source", "best", *columns.STATISTICS)
-        for key, value in self._mapping(node, "paper", known).items():
-            if key == "source":
-                result[key] = self._scalar(value, key)
-            elif key == "best":
-                best = self._mapping(value, key)
-                result[key] = {flag: self._scalar(choice, flag) for flag, choice in best.items()}
-            else:
-                result[key] = self._mean_and_std(value, key)
-        return result
-
-    def _mean_and_std(self, node: yaml.Node, what: str) -> list[float]:
-        is_list = isinstance(node, yaml.SequenceNode)
-        numbers = [number(self._scalar(n, what)) for n in (node.value if is_list else [node])]
-        if not 1 <= len(numbers) <= 2 or not all(isinstance(n, float) for n in numbers):
-            raise UserError(f"{_line(node)} {what}", None, "[mean, std over seeds]")
-        return [float(n) for n in numbers]
 
 
 def _line(node: yaml.Node) -> str:
     return f"line {node.start_mark.line + 1}"
 
 
-def _check_chosen(
-    line: str, flag: str, parameter: optimizer_flags.Parameter, chosen: Sequence[str | None],
-    by_all: bool = False,
-) -> None:  # fmt: skip
-    """Refuses an optimizer's parameter that is not chosen, or, if it has to be, not by all runs;
-    where its trainer has no such optimizer the flag is unknown, which is said later.
+def _check_places(entries: Sequence[Entry]) -> None:
+    """Refuses a flag that a sweep gives itself, or that stands in two sections; a setting's may
+    take the place of a fixed one.
     """
-    if None in chosen or (parameter.optimizer in chosen and not (by_all and len(chosen) > 1)):
-        return
-    found = f"--{parameter.choice}={' or '.join(map(str, chosen))}"
-    advice = f"leave it out, or make a grid of {parameter.optimizer} alone"
-    raise UserError(f"{line} --{flag}", found, parameter.optimizer, advice)
+    sections: dict[str, str] = {}
+    for line, section, flag, *_ in entries:
+        with errors.at(f"line {line}"):
+            _refuse_sweeps_own(flag)
+            other = sections.setdefault(flag, section)
+            if other != section and (other, section) != ("fixed", "settings"):
+                found = f"it in {other} and in {section}"
+                raise UserError(f"--{flag}", found, advice="leave one of them out")
+
+
+def _check_optimizers(grid: Grid, entries: Sequence[Entry]) -> None:
+    """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run; where the
+    trainer has no such optimizer the flag is unknown, which is said later.
+    """
+    names: dict[str, str] = {}
+    for line, section, flag, _, setting in entries:
+        parameter = optimizer_flags.parameter_behind(flag)
+        if parameter is None:
+            continue
+        choice, name = parameter.choice, optimizer_flags.first_name(flag)
+        if section != "settings" and names.setdefault(name, flag) != flag:
+            found = f"--{names[name]}, its other name, too"
+            raise UserError(f"line {line} --{flag}", found, advice="leave one of them out")
+        chosen = {_chosen(grid.flags, choice, {**grid.fixed, **setting}): None}
+        if section != "settings":
+            chosen |= {of[choice]: None for of in grid.settings if choice in of}
+            chosen = dict.fromkeys(grid.grid.get(choice, chosen))
+        is_taken = parameter.optimizer in chosen and (section != "grid" or len(chosen) == 1)
+        if None not in chosen and not is_taken:
+            found = f"--{choice}={' or '.join(map(str, chosen))}"
+            advice = f"leave it out, or make a grid of {parameter.optimizer} alone"
+            raise UserError(f"line {line} --{flag}", found, parameter.optimizer, advice)
 
 
 def number(text: str) -> float | str:

@@ -39,9 +39,8 @@ def of_run(
     by_split = {row["split"]: row for row in rows}
     statistics = {
         f"{split}_{name}": by_split[split].get(name, "")
-        for split in SPLITS
-        for name in columns_lib.STATISTICS
-    }
+        for split in SPLITS for name in columns_lib.STATISTICS
+    }  # fmt: skip
     models = ("baseline", "personalized")
     has_diverged = any(
         int(row.get(f"{prefix}num_diverged") or 0)
@@ -138,27 +137,23 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     _check_data(directory, contents.values())
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
-    of_setting = tuple(dict.fromkeys(("algorithm", "dataset", *plan.grid.tried)))
-    about = (*of_setting, "base_random_seed", "status", "reason")
-    numbers = (*_OF_RUN, *_NUMBERS)
-    # A run that failed has no numbers; settings need not have the same flags.
-    optional = (*numbers, *plan.grid.tried)
-    tasks = []
-    for task in plan.tasks:
-        cells = {**contents[task.number], "task": task.name, "runs": len(task.runs)}
-        tasks.append({name: cells.get(name) for name in _TASK_COLUMNS})
+    numbers, tried = (*_OF_RUN, *_NUMBERS), tuple(plan.grid.tried)
+    about = ("run_id", "algorithm", "dataset", *tried, "base_random_seed", "status", "reason")
+    tasks = [
+        {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
+        | {"task": task.name, "runs": len(task.runs)}
+        for task in plan.tasks
+    ]
     for name, names, table in (
-        ("sweep", ("run_id", *about, *numbers), rows),
+        ("sweep", (*about, *numbers), rows),
         ("tasks", _TASK_COLUMNS, tasks),
-        (
-            "best",
-            tuple(dict.fromkeys((*_BEST_COLUMNS, *plan.grid.tried))),
-            best_rows(plan, rows, point),
-        ),
+        ("best", (*_BEST_COLUMNS, *tried), best_rows(plan, rows, point)),
     ):
         # A grid's words and a program's last ones may begin like a formula.
         safe = map(csv_files.formula_safe, table)
-        csv_files.write(directory / f"{name}.csv", names, safe, optional)
+        # A run that failed has no numbers; settings need not have the same flags.
+        csv_files.write(directory / f"{name}.csv", list(dict.fromkeys(names)), safe,
+                        (*numbers, *tried))  # fmt: skip
     _write_clients(directory, plan, point)
     return rows
 
@@ -178,12 +173,8 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
         by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}
         for run in task.runs:
             row = by_id.get(run.run_id) or failed_run(run, "did not run")
-            rows[run] = {
-                **row,
-                **names,
-                **plan.grid.described(run.point),
-                "base_random_seed": run.seed,
-            }
+            about = {**names, **plan.grid.described(run.point), "base_random_seed": run.seed}
+            rows[run] = {**row, **about}
     return [rows[run] for run in sorted(rows)]
 
 
@@ -226,18 +217,12 @@ def best_rows(
         numbers = np.array(values, np.float64)
         published = [*paper.get(name, ()), None, None]
         row = {
-            "algorithm": plan.grid.algorithm,
-            "dataset": plan.grid.dataset,
-            "metric": runs[0]["metric"],
-            "statistic": name,
-            "mean": numbers.mean(),
-            "std_over_seeds": numbers.std(),
-            "paper_mean": published[0],
-            "paper_std_over_seeds": published[1],
-            "num_seeds": plan.num_seeds,
-            "chosen_by": plan.grid.choose_by,
-            "paper_source": paper.get("source"),
-        }
+            "algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset,
+            "metric": runs[0]["metric"], "statistic": name, "mean": numbers.mean(),
+            "std_over_seeds": numbers.std(), "paper_mean": published[0],
+            "paper_std_over_seeds": published[1], "num_seeds": plan.num_seeds,
+            "chosen_by": plan.grid.choose_by, "paper_source": paper.get("source"),
+        }  # fmt: skip
         best.append(row | plan.grid.described(point))
     return best
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from launch.generative import printed, scoring, sets as sets_lib
+from launch.generative import sets as sets_lib, tables
 from motley_tff.metrics.generative import client_features, scores
 from tests.launch import generated_runs
 from tests.trainers import programs
@@ -89,15 +89,15 @@ def test_classes_are_those_of_the_examples_that_are_scored(capsys):
     group = sets_lib._drawn(wanted, {"given": of, "other": other})
     kept = group["given"].features[:, 0].astype(int)
     assert len(kept) == 10 and 0 < (kept < 100).sum() < 10
-    columns, rows, notes = scoring.scored(wanted, sets_lib.Sets("as given", clients, group))
+    columns, rows, notes = tables.scored(wanted, sets_lib.Sets("as given", clients, group))
     assert not any("clients' own" in note for note in notes)
     sets = sets_lib.Sets("as given", clients, group, np.eye(2)[[0, 0, 0, 1]])
     own = "the clients' own pictures have a label entropy of 0.562 of 0.693 nats, smallest class"
-    assert f"{own} share 25%" in scoring.scored(wanted, sets).notes
+    assert f"{own} share 25%" in tables.scored(wanted, sets).notes
     assert "label_entropy" in columns and "label_entropy" not in rows[1]
     share = (kept < 100).mean()
     assert rows[0]["smallest_class_share"] == pytest.approx(min(share, 1 - share))
-    printed.scores(rows, [])
+    tables.show(rows, [])
     said = capsys.readouterr().out
     assert "classes of given: label entropy " in said and " of 0.693 nats, smallest share " in said
     assert "classes of other" not in said

@@ -179,8 +179,7 @@ def _score(
     rows: Rows = []
     notes: dict[str, None] = {}
     progress = TerminalProgress()
-    num_sets = sum(map(len, groups.values()))
-    progress.start("score", scores.num_steps(num_sets, FLAGS.num_neighbors, 0))
+    progress.start("score", sum(map(len, groups.values())))
     for series, group in groups.items():
         arrays = {name: of.features for name, of in group.items()}
         table = scores.table(
@@ -207,7 +206,7 @@ def _add_critics(
     chosen = [row for row in rows if row["generated"] in FLAGS.wasserstein]
     if not chosen:
         return
-    from motley_tff.metrics.generative import wasserstein  # TensorFlow takes 3 s.
+    from launch.experiments.generative import wasserstein  # TensorFlow takes 3 s.
 
     progress = TerminalProgress()
     progress.start("critics", len(chosen) * len(clients.ids))

@@ -8,7 +8,7 @@ is that over random halves of the set, drawn without replacement (the delete-hal
 and Wu 1989). Drawn with replacement, examples would be their own neighbours.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,20 +22,20 @@ DISTANCES = ("fid", "kid", "kid_biased")
 NEIGHBORS = neighbors.Scores._fields
 FORMS = ("all", "avg")
 COLUMNS = (
-    "generated",
-    "num_examples",
-    "features",
-    "num_features",
-    "examples_per_feature",
+    "generated", "num_examples", "features", "num_features", "examples_per_feature",
     "client_examples_per_feature",
     *(f"{s}_{form}{r}" for r in ("", "_rank") for s in (*DISTANCES, *NEIGHBORS) for form in FORMS),
-)
+)  # fmt: skip
 # Where halves were asked for.
 DEVIATIONS = tuple(f"{s}_{form}_std" for s in (*DISTANCES, *NEIGHBORS) for form in FORMS)
 # Relative; sums over millions of pairs keep more digits than these.
 _ROUNDING = 1e-10
 # Fewer examples a feature estimate a covariance badly.
 _FEW = 10
+
+
+# Scores of a set, [num_examples, num_features], by column.
+Scorer = Callable[[np.ndarray], dict[str, float]]
 
 
 class Table(NamedTuple):
@@ -58,74 +58,44 @@ def table(
 
     `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
     coverage; 0 leaves them out. `num_resamples` halves of each set, from 2, give the standard
-    deviations; 0 none. `on_set` is called `num_steps` times. Too few examples of all clients
-    together or of a set are a UserError.
+    deviations; 0 none. `on_set` is called before each set and half. Too few examples of all
+    clients together or of a set are a UserError.
     """
     _check_sizes(clients, generated, num_neighbors, is_halved=num_resamples > 0)
-    scored = _WithHalves(generated, num_resamples, seed, on_set)
-    parts = [_frechet(clients, scored), _kernel(clients, scored)]
-    if num_neighbors:
-        parts.append(_neighbors(clients, scored, num_neighbors))
+    scorers = [_frechet(clients), _kernel(clients)]
+    scorers += [_neighbors(clients, num_neighbors)] if num_neighbors else []
+
+    def score(features: np.ndarray) -> dict[str, float]:
+        on_set()
+        return {name: value for scorer in scorers for name, value in scorer(features).items()}
+
     num_real, width = clients.features.shape
     smallest = min(part.stop - part.start for part in clients.parts)
-    rows: list[dict[str, str | int | float]] = [
-        {
+    rows: list[dict[str, str | int | float]] = []
+    for name, features in generated.items():
+        row: dict[str, str | int | float] = {
             "generated": name, "num_examples": len(features), "features": features_are,
             "num_features": width, "examples_per_feature": min(len(features), num_real) / width,
             "client_examples_per_feature": min(len(features), smallest) / width,
-        }
-        for name, features in generated.items()
-    ]  # fmt: skip
-    for scores in parts:
-        for column, all_values in scores.items():
-            values, of_halves = np.split(all_values, [len(rows)])
-            if num_resamples:
-                deviations = of_halves.reshape(len(rows), num_resamples).std(axis=1, ddof=1)
-                for row, deviation in zip(rows, deviations.tolist(), strict=True):
-                    row[f"{column}_std"] = deviation
-            given = ranks(values if column.startswith(DISTANCES) else -values)
-            for row, value, rank in zip(rows, values, given, strict=True):
-                row[column], row[f"{column}_rank"] = float(value), float(rank)
+        }  # fmt: skip
+        of_halves = [score(_half(features, [seed, i])) for i in range(num_resamples)]
+        row.update(score(features))
+        rows.append(row)
+        for column in of_halves[0] if of_halves else ():
+            row[f"{column}_std"] = float(np.std([h[column] for h in of_halves], ddof=1))
+    for column in [c for c in COLUMNS if c.endswith(FORMS) and c in rows[0]]:
+        values = np.array([row[column] for row in rows], np.float64)
+        order = ranks(values if column.startswith(DISTANCES) else -values)
+        for row, rank in zip(rows, order.tolist(), strict=True):
+            row[f"{column}_rank"] = rank
     # Of one example fid_avg is undefined.
     few = few_examples(clients, generated, has_average=not _too_small(clients, 1))
     return Table(rows, [*_notes(clients, num_neighbors), *few])
 
 
-def num_steps(num_sets: int, num_neighbors: int, num_resamples: int) -> int:
-    """Returns how often `table` takes a set, or a half of one, to score it."""
-    return num_sets * (1 + num_resamples) * (3 if num_neighbors else 2)
-
-
-class _WithHalves(Mapping[str, np.ndarray]):
-    """Generated sets, and after them `number` random halves of each, made when they are asked
-    for, which each kind of score does once.
-    """
-
-    def __init__(
-        self,
-        generated: Mapping[str, np.ndarray],
-        number: int,
-        seed: int,
-        on_set: Callable[[], None],
-    ):
-        self._generated, self._seed, self._on_set = generated, seed, on_set
-        self._halves = {f"{n} half {i}": (n, i) for n in generated for i in range(number)}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        self._on_set()
-        if name in self._generated:
-            return self._generated[name]
-        whole, i = self._halves[name]
-        features = self._generated[whole]
-        rng = np.random.default_rng([self._seed, i])
-        return features[rng.permutation(len(features))[: len(features) // 2]]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._generated
-        yield from self._halves
-
-    def __len__(self) -> int:
-        return len(self._generated) + len(self._halves)
+def _half(features: np.ndarray, seed: Sequence[int]) -> np.ndarray:
+    order = np.random.default_rng(seed).permutation(len(features))
+    return features[order[: len(features) // 2]]
 
 
 def num_disagreements(first: Sequence[float], second: Sequence[float]) -> int:
@@ -151,18 +121,17 @@ def _check_sizes(
             raise UserError(name, f"{size} examples", f"at least {needed}", advice)
 
 
-def _frechet(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _frechet(clients: ClientFeatures) -> Scorer:
     pooled, each = _fitted(clients)
-    scores: dict[str, list[float]] = {"fid_all": [], "fid_avg": []}
-    # One at a time: with halves there are many, and each has a root [num_features, num_features].
-    for array in generated.values():
-        model = frechet.fit(array, frechet.moments(array))
+
+    def score(features: np.ndarray) -> dict[str, float]:
+        model = frechet.fit(features, frechet.moments(features))
         average = 0.0
         for share, real in zip(clients.shares, each, strict=True):
             average += share * (frechet.distance(real, model) if real else float("nan"))
-        scores["fid_all"].append(frechet.distance(pooled, model))
-        scores["fid_avg"].append(average)
-    return {name: np.array(values) for name, values in scores.items()}
+        return {"fid_all": frechet.distance(pooled, model), "fid_avg": float(average)}
+
+    return score
 
 
 def _fitted(clients: ClientFeatures) -> tuple[frechet.Gaussian, list[frechet.Gaussian | None]]:
@@ -180,47 +149,48 @@ def _fitted(clients: ClientFeatures) -> tuple[frechet.Gaussian, list[frechet.Gau
     return frechet.fit(clients.features, pooled), each
 
 
-def _kernel(clients: ClientFeatures, generated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    pooled = kernel.within(clients.features)
-    clients_within = [kernel.within(clients.features[part]) for part in clients.parts]
-    scores: dict[str, list[float]] = {}
-    for array in generated.values():
-        fake = kernel.within(array)
-        totals = [kernel.total(clients.features[part], array) for part in clients.parts]
+def _kernel(clients: ClientFeatures) -> Scorer:
+    parts = [clients.features[part] for part in clients.parts]
+    pooled, each = kernel.within(clients.features), list(map(kernel.within, parts))
+
+    def score(features: np.ndarray) -> dict[str, float]:
+        fake = kernel.within(features)
+        totals = [kernel.total(part, features) for part in parts]
+        scores = {}
         for name, unbiased in (("kid", True), ("kid_biased", False)):
-            whole = kernel.distance(pooled, fake, sum(totals), unbiased)
             distances = [
                 kernel.distance(within, fake, total, unbiased)
-                for within, total in zip(clients_within, totals, strict=True)
+                for within, total in zip(each, totals, strict=True)
             ]
-            scores.setdefault(f"{name}_all", []).append(whole)
-            scores.setdefault(f"{name}_avg", []).append(float(np.dot(clients.shares, distances)))
-    return {name: np.array(values) for name, values in scores.items()}
+            scores[f"{name}_all"] = kernel.distance(pooled, fake, sum(totals), unbiased)
+            scores[f"{name}_avg"] = float(np.dot(clients.shares, distances))
+        return scores
+
+    return score
 
 
-def _neighbors(
-    clients: ClientFeatures, generated: Mapping[str, np.ndarray], num_neighbors: int
-) -> dict[str, np.ndarray]:
+def _neighbors(clients: ClientFeatures, num_neighbors: int) -> Scorer:
     centre = clients.features.mean(axis=0, dtype=np.float64)
-    parts_of: dict[str, Sequence[slice]] = {"all": [slice(0, len(clients.features))]}
-    if not _too_small(clients, num_neighbors):
-        parts_of["avg"] = clients.parts
+    parts_of = {"all": [slice(0, len(clients.features))], "avg": list(clients.parts)}
+    if is_undefined := bool(_too_small(clients, num_neighbors)):
+        del parts_of["avg"]
     forms = {
         form: (parts, neighbors.balls(clients.features, centre, parts, num_neighbors))
         for form, parts in parts_of.items()
     }
-    scores: dict[str, list[float]] = {}
-    for features in generated.values():
+
+    def score(features: np.ndarray) -> dict[str, float]:
         fake = neighbors.balls(features, centre, [slice(0, len(features))], num_neighbors)
+        scores: dict[str, float] = {}
         for form, (parts, balls) in forms.items():
-            values = neighbors.scores(balls, parts, fake, num_neighbors)
-            for name, value in zip(NEIGHBORS, values, strict=True):
-                scores.setdefault(f"{name}_{form}", []).append(value)
-    if "avg" not in forms:  # Recall needs no neighbours among a client's own.
-        undefined = [float("nan")] * len(generated)
-        scores |= {f"{name}_avg": undefined for name in NEIGHBORS}
-        scores["recall_avg"] = scores["recall_all"]
-    return {name: np.array(values) for name, values in scores.items()}
+            values = neighbors.scores(balls, parts, fake, num_neighbors)._asdict()
+            scores |= {f"{name}_{form}": value for name, value in values.items()}
+        if is_undefined:  # Recall needs no neighbours among a client's own.
+            scores |= {f"{name}_avg": float("nan") for name in NEIGHBORS}
+            scores["recall_avg"] = scores["recall_all"]
+        return scores
+
+    return score
 
 
 def _too_small(clients: ClientFeatures, least: int) -> list[str]:

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from motley_tff.metrics.generative import wasserstein
+from launch.experiments.generative import wasserstein
 from tests.launch import commands
 
 

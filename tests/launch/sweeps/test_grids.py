@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+import yaml
 
 import datasets
 from launch.sweeps import grids, plans
@@ -172,6 +173,7 @@ def changed(old, new):
         (changed("lambda: [0.1, 1e-4]", "lambda: []"), "line 8 lambda", {"expected": "a list"}),
         (changed("lambda: [0.1, 1e-4]", "lambda: 0.1"), "line 8 lambda", {"expected": "a list"}),
         (changed("[0.1, 1e-4]", "[0.1, 1.0e-1]"), "line 8 lambda", {"found": "1.0e-1"}),
+        (changed("[0.1, 1e-4]", "[1, 1]"), "line 8 lambda", {"found": "1 a second time"}),
         (changed("[0.1, 1e-4]", "[0.1, null]"), "line 8 lambda", {"expected": "one value"}),
         (changed("[0.1, 1e-4]", "[0.1, [1]]"), "line 8 lambda", {"expected": "one value"}),
         (changed("lambda:", "lamda:"), "line 8 --lamda", {"advice": "--lambda?"}),
@@ -179,6 +181,8 @@ def changed(old, new):
          {"found": "-1", "expected": "at least 0"}),
         (changed("total_rounds: 2", "total_rounds: many"), "line 6 rounds",
          {"found": "many", "expected": "a whole number"}),
+        (changed("fixed:", "inside:\n  train_epochs: [1, 2]\nfixed:"), "line 5 train_epochs",
+         {"found": "1,2"}),
         (changed("total_rounds: 2", "use_synthetic: 2"), "line 6 --use_synthetic", {}),
         (changed("total_rounds: 2", "export_scores: maybe"), "line 6 --export_scores",
          {"found": "maybe", "expected": "true or false"}),
@@ -228,98 +232,10 @@ def test_files_that_are_none(tmp_path, monkeypatch):
 
 # --- the paper's ----------------------------------------------------------------------------------
 
-_P5 = [10**-2.5, 10**-2, 10**-1.5, 10**-1, 10**-0.5]
-_VEHICLE = [0.003, 0.01, 0.03, 0.1, 0.3]
-_SCHOOL = [0.001, 0.003, 0.01, 0.03, 0.1]
-_ADNI = [0.0001, 0.001, 0.01, 0.1]
-_SERVER, _ADNI_SERVER = [0.1, 0.3, 1, 3, 10], [1, 3, 10, 20]
-_LAMBDAS = [0.0001, 0.001, 0.01, 0.1, 0.3, 1, 3]
-_TENTHS = [i / 10 for i in range(1, 11)]
-_SILO_C = [0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
-_LAST = ["true", "false"]
 _C, _S, _E = "client_learning_rate", "server_learning_rate", "server_adam_epsilon"
-_P, _F, _K, _W = "personal_learning_rate", "finetune_learning_rate", "num_clusters", "coefficients"
-_FL, _WARM = "finetune_last_layer", "warmstart_fraction"
 _WARMUP = "num_warmstart_fedavg_rounds"
-# {grid: (its values, the paper's best ones, where it marks them)}: Appendix F, read by hand.
-APPENDIX_F = {
-    "finetuning.emnist": (
-        {_F: [0.001, 0.003, 0.005, 0.01, 0.05], _FL: _LAST}, {_F: 0.005, _FL: "false"}),
-    "finetuning.stackoverflow": (
-        {_F: [10**e for e in (-1, -0.6, -0.2, 0.2, 0.6, 1)], _FL: _LAST}, {_F: 0.1, _FL: "false"}),
-    "finetuning.landmark": (
-        {_F: [0.0001, 0.001, 0.005, 0.007, 0.01, 0.03, 0.05], _FL: _LAST},
-        {_F: 0.007, _FL: "false"}),
-    "finetuning.ted_multi": (
-        {_C: _P5, _S: _P5, _E: [0.001, 0.00001], _F: [0.0005, 0.0007, 0.001, 0.002, 0.003],
-         _FL: _LAST},
-        {_C: 0.1, _S: 0.01, _E: 0.001, _F: 0.0005, _FL: "false"}),
-    "fedavg.ted_multi": (
-        {_C: _P5, _S: _P5, _E: [0.001, 0.00001]}, {_C: 0.1, _S: 0.01, _E: 0.001}),
-    "local.emnist": ({_F: [0.001, 0.01, 0.1, 0.5, 1], _FL: _LAST}, {_F: 0.1, _FL: "false"}),
-    "local.stackoverflow": ({_F: [0.1, 0.5, 1], _FL: _LAST}, {_F: 0.5, _FL: "false"}),
-    "local.landmark": ({_F: [0.0001, 0.001, 0.01, 0.1], _FL: _LAST}, {_F: 0.01, _FL: "false"}),
-    "local.ted_multi": ({_F: [0.5, 1, 2, 3], _FL: _LAST}, {_F: 1, _FL: "true"}),
-    "hypcluster.emnist": (
-        {_C: [0.01, 0.05, 0.1, 0.2], _S: [0.0001, 0.0005, 0.001, 0.002],
-         _E: [0.0001, 0.0005, 0.001, 0.002], _K: [2, 3, 4, 5]},
-        {_C: 0.1, _S: 0.001, _E: 0.0001, _K: 2}),
-    "hypcluster.stackoverflow": (
-        {_C: [0.1, 0.5, 1, 2], _S: [0.01, 0.05, 0.1, 0.2], _E: [1e-5, 1e-4, 1e-3, 1e-2],
-         _K: [2, 3, 4, 5]},
-        {_C: 0.5, _S: 0.01, _E: 1e-4, _K: 2}),
-    "hypcluster.landmark": (
-        {_C: [10**-3, 10**-2.5, 10**-2, 10**-1.5], _S: [10**-3.5, 10**-3, 10**-2.5, 10**-2],
-         _E: [1e-6, 1e-5, 1e-4, 1e-3], _K: [2, 3, 4]},
-        {_C: 10**-2.5, _S: 10**-3, _E: 1e-4, _K: 2}),
-    "hypcluster.ted_multi": (
-        {_C: _P5, _S: _P5, _E: [0.001, 0.00001]}, {_C: 0.1, _S: 0.01, _E: 0.001, _K: 2}),
-    "knn_per.emnist": ({_W: _TENTHS}, {_W: 0.4}),
-    "knn_per.stackoverflow": ({_W: _TENTHS}, {_W: 0.2}),
-    "knn_per.landmark": ({_W: _TENTHS}, {_W: 0.5}),
-    "knn_per.ted_multi": ({_W: _TENTHS}, {_W: 0.1}),
-    "local.vehicle": ({_P: _VEHICLE}, {}),
-    "local.school": ({_P: _SCHOOL}, {}),
-    "local.adni": ({_P: [0.001, 0.01, 0.1]}, {}),
-    "fedavg.vehicle": ({_C: _VEHICLE, _S: _SERVER}, {}),
-    "fedavg.school": ({_C: _SCHOOL, _S: _SERVER}, {}),
-    "fedavg.adni": ({_C: _ADNI, _S: _ADNI_SERVER}, {_C: 0.01, _S: 10}),
-    "finetuning.vehicle": ({_C: _VEHICLE, _S: _SERVER, _F: _VEHICLE}, {}),
-    "finetuning.school": ({_C: _SCHOOL, _S: _SERVER, _F: _SCHOOL}, {}),
-    "finetuning.adni": (
-        {_C: _ADNI, _S: _ADNI_SERVER, _F: _ADNI, _FL: _LAST}, {_C: 0.01, _S: 10}),
-    "hypcluster.vehicle": (
-        {_C: _VEHICLE, _S: _SERVER, _K: [2, 3, 4], _WARM: [0, 0.2]},
-        {_C: 0.01, _S: 10, _K: 4, _WARM: 0}),
-    "hypcluster.school": (
-        {_C: _SCHOOL, _S: _SERVER, _K: [2, 3, 4], _WARM: [0, 0.2]},
-        {_C: 0.01, _S: 10, _K: 3, _WARM: 0.2}),
-    # Table 5 has it, Appendix F no grid: FedAvg's.
-    "ensemble.school": ({_C: _SCHOOL, _S: _SERVER}, {}),
-    "hypcluster.adni": (
-        {_C: _ADNI, _S: _ADNI_SERVER, _K: [2, 3, 4]}, {_C: 0.01, _S: 10, _K: 2}),
-    "knn_per.vehicle": ({_C: _VEHICLE, _S: _SERVER, _W: _SILO_C}, {_W: 0.9}),
-    "knn_per.school": ({_C: _SCHOOL, _S: _SERVER, _W: _SILO_C}, {_W: 0.5}),
-    "knn_per.adni": ({_W: _SILO_C}, {_W: 0.5}),
-    "mocha.vehicle": (
-        {_P: _VEHICLE, "lambda": _LAMBDAS, "mocha_outer": [1, 2, 5]},
-        {_P: 0.03, "lambda": 0.0001, "mocha_outer": 1}),
-    "mocha.school": (
-        {_P: _SCHOOL, "lambda": _LAMBDAS, "mocha_outer": [1, 2, 5]},
-        {_P: 0.003, "lambda": 0.0001, "mocha_outer": 2}),
-    # Of the published silo code's mrmtl.fish; the paper has none.
-    "mr_mtl.vehicle": ({_P: _VEHICLE, "lambda": _LAMBDAS}, {}),
-    "mr_mtl.school": ({_P: _SCHOOL, "lambda": _LAMBDAS}, {}),
-    "ditto.vehicle": (
-        {_C: _VEHICLE, _S: _SERVER, "lambda": _LAMBDAS, _P: _VEHICLE},
-        {_C: 0.3, _S: 1, "lambda": 0.01, _P: 0.1}),
-    "ditto.school": (
-        {_C: _SCHOOL, _S: _SERVER, "lambda": _LAMBDAS, _P: _SCHOOL},
-        {_C: 0.001, _S: 10, "lambda": 1, _P: 0.01}),
-    "ditto.adni": (
-        {_C: _ADNI, _S: _ADNI_SERVER, "lambda": [0.01, 0.1, 1], _P: [0.0001, 0.001, 0.01]},
-        {_C: 0.01, _S: 10, "lambda": 1, _P: 0.001}),
-}  # fmt: skip
+_FILE = pathlib.Path(__file__).with_name("appendix_f.yaml")
+APPENDIX_F = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 # {(setting, data set): (rounds, batch size, clients a round)}: the fixed values.
 ROUNDS = {
     "emnist": (1500, 20, 50), "stackoverflow": (1500, 16, 200), "landmark": (30000, 16, 64),
@@ -336,27 +252,6 @@ DEVICES = {
     "ted_multi": (0.1, 0.01, 0.001, 98, 117, 30, 50, 20, 50, 100),
 }
 _OTHER_ROUNDS = {"ditto.adni": 100, "hypcluster.adni": 50}
-# Tables 6 and 7, test clients after personalization: (mean, std over clients, % hurt).
-TABLES = {
-    "local.school": (0.0121, 0.0059, None), "finetuning.school": (0.0116, 0.0056, 33.0),
-    "ditto.school": (0.0114, 0.0053, None), "mocha.school": (0.0121, 0.0059, None),
-    "ensemble.school": (0.0129, 0.0066, None),
-    "hypcluster.school": (0.0112, 0.0053, None), "knn_per.school": (0.01163, 0.0055, 37.4),
-    "local.vehicle": (0.9367, 0.0248, None), "finetuning.vehicle": (0.9385, 0.0253, 4.4),
-    "ditto.vehicle": (0.9377, 0.0218, None), "mocha.vehicle": (0.9371, 0.0244, None),
-    "hypcluster.vehicle": (0.9246, 0.0288, None), "knn_per.vehicle": (0.9228, 0.0287, 22.6),
-    "local.adni": (0.0177, 0.0106, None), "finetuning.adni": (0.0124, 0.0082, 0.0),
-    "ditto.adni": (0.0134, 0.0074, None), "hypcluster.adni": (0.0137, 0.0093, None),
-    "knn_per.adni": (0.0126, 0.0096, 37.8),
-    "local.emnist": (0.594, 0.17, None), "finetuning.emnist": (0.903, 0.06, 5.2),
-    "hypcluster.emnist": (0.897, 0.08, None), "knn_per.emnist": (0.876, 0.06, 19.8),
-    "local.stackoverflow": (0.062, 0.02, None), "finetuning.stackoverflow": (0.282, 0.03, 14.0),
-    "hypcluster.stackoverflow": (0.273, 0.03, None), "knn_per.stackoverflow": (0.275, 0.03, 23.6),
-    "local.landmark": (0.173, 0.16, None), "finetuning.landmark": (0.773, 0.11, 5.6),
-    "hypcluster.landmark": (0.573, 0.16, None), "knn_per.landmark": (0.735, 0.13, 5.6),
-    "local.ted_multi": (0.056, 0.02, None), "finetuning.ted_multi": (0.162, 0.04, 40.0),
-    "hypcluster.ted_multi": (0.163, 0.04, None), "knn_per.ted_multi": (0.162, 0.05, 34.4),
-}  # fmt: skip
 
 
 def _numbers(values):
@@ -366,16 +261,17 @@ def _numbers(values):
 @pytest.mark.parametrize("name", APPENDIX_F)
 def test_the_papers_grids(name):
     grid, _ = grids.parse(FOLDER / f"{name}.yaml")
-    values, best = APPENDIX_F[name]
+    paper = APPENDIX_F[name]
+    values = paper["values"]
     found = {**grid.grid, **grid.inside}
     assert {flag: _numbers(found[flag]) for flag in found} == {
         flag: [v if isinstance(v, str) else float(v) for v in values[flag]] for flag in values
     }
     theirs = grid.paper.get("best", {})
-    assert {flag: _numbers([theirs[flag]])[0] for flag in theirs} == best
+    assert {flag: _numbers([theirs[flag]])[0] for flag in theirs} == paper.get("best", {})
     assert name == f"{grid.algorithm}.{grid.dataset}"
-    if name in TABLES:
-        mean, std, hurt = TABLES[name]
+    if "table" in paper:
+        mean, std, hurt = paper["table"]
         assert grid.paper["personalized_mean"][0] == mean
         assert grid.paper["personalized_std"][0] == std
         assert grid.paper.get("pct_clients_hurt", [None])[0] == hurt

@@ -89,22 +89,9 @@ inside:
 grid:
   client_learning_rate: [0.01, 0.1]
 """
-HYPCLUSTER = """\
-algorithm: hypcluster
-dataset: school
-trainer: hypcluster_trainer
-fixed:
-  server_optimizer: fedavgm
-  train_batch_size: 32
-  total_rounds: 4
-  num_clusters: 2
-  warmstart_fraction: 0.5
-grid:
-  client_learning_rate: [0.01, 0.1]
-"""
 GRIDS = {
     "fedavg": FEDAVG, "settings": SETTINGS, "group": GROUP, "ditto": DITTO,
-    "finetuning": FINETUNING, "hypcluster": HYPCLUSTER,
+    "finetuning": FINETUNING,
 }  # fmt: skip
 
 

@@ -201,16 +201,18 @@ def test_deviations_are_those_of_new_examples():
     assert again == row
     (without,) = scores.table(clients, {"0": sets["0"]}, 3).rows
     assert without == {k: v for k, v in row.items() if not k.endswith("_std")}
+    orders = [np.random.default_rng([0, i]).permutation(300)[:150] for i in range(2)]
+    halves = {str(i): sets["0"][order] for i, order in enumerate(orders)}
+    one, other = (half["fid_avg"] for half in scores.table(clients, halves, 0).rows)
+    (row,) = scores.table(clients, {"0": sets["0"]}, 0, num_resamples=2).rows
+    assert row["fid_avg_std"] == pytest.approx(abs(one - other) / math.sqrt(2))
     with refused("half of few, as resamples", "3 examples"):
         scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
 
 
-@pytest.mark.parametrize(("num_neighbors", "num_resamples"), [(0, 0), (3, 0), (0, 2), (3, 2)])
-def test_progress_comes_to_its_end(num_neighbors, num_resamples):
+def test_progress_counts_sets_and_halves():
     rng = np.random.default_rng(0)
     clients = client_features.from_arrays({name: rng.normal(size=(9, 2)) for name in "ab"})
     sets, steps = {name: rng.normal(size=(10, 2)) for name in "xyz"}, []
-    scores.table(
-        clients, sets, num_neighbors, num_resamples=num_resamples, on_set=lambda: steps.append(1)
-    )
-    assert len(steps) == scores.num_steps(3, num_neighbors, num_resamples)
+    scores.table(clients, sets, 3, num_resamples=2, on_set=lambda: steps.append(1))
+    assert len(steps) == 3 * (1 + 2)

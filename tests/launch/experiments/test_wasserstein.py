@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from motley_tff.metrics.generative import client_features, wasserstein
+from launch.experiments.generative import wasserstein
+from motley_tff.metrics.generative import client_features
 
 
 @pytest.mark.parametrize("shift", [0.5, 3.0])
