@@ -52,7 +52,7 @@ REQUIREMENTS = [
 
 # What builds source distributions, and this project. launch/developers.in lists what tests it.
 BUILD = ["setuptools", "wheel"]
-# What reads Parquet; those who want it install it (`datasets.rows` says how), and tests do.
+# What reads Parquet; those who want it install it (`datasets.readers.rows` says how), and tests do.
 PARQUET = ["pyarrow==20.0.0"]
 
 
@@ -89,7 +89,7 @@ setuptools.setup(
         ]
     ),
     package_data={
-        "datasets": ["*.png", "*.yaml"],
+        "datasets.synthetic": ["*.png", "*.yaml"],
         "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
         "motley_tff": [
             "report/*.css",

@@ -19,8 +19,8 @@ from datasets.options import (
     EITHER_SETTING as EITHER_SETTING,
     USERS_DATA,
     DataOptions,
-    Setting,
 )
+from datasets.packages import setting as setting
 from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
 
@@ -55,18 +55,6 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
 def names() -> tuple[str, ...]:
     """Returns the names of this project's data sets and of installed packages', sorted."""
     return tuple(sorted({*REGISTRY, *packages.installed()}))
-
-
-def setting(name: str, chosen: Setting | None = None, trainer: str = "") -> Setting:
-    """Returns whether a data set's clients are devices or silos; `chosen` decides of those that
-    can be either, which if it is None are silos for `mtl_trainer`, else devices. UserError if a
-    package does not say.
-    """
-    if name in EITHER_SETTING:
-        return chosen or ("cross_silo" if trainer == "mtl_trainer" else "cross_device")
-    if name not in REGISTRY and name in packages.installed():
-        return packages.setting(packages.installed()[name])
-    return "cross_silo" if name in CROSS_SILO else "cross_device"
 
 
 def check_name(name: str) -> None:
@@ -197,9 +185,12 @@ def create_task(options: DataOptions) -> "Task":
     """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
     options = check_options(options)
     task = _load(options)
-    from datasets import dealing  # With TensorFlow.
+    from datasets.kinds import next_words  # With TensorFlow.
+    from datasets.partition import dealing
 
     task = dealing.apply(task, options)
+    # Last: whom dealing leaves without a word to be scored on is known only now.
+    task = next_words.with_unigram(task)
     return dataclasses.replace(task, facts={**task.facts, **_facts(task, options)})
 
 
@@ -225,7 +216,7 @@ def _load(options: DataOptions) -> "Task":
     else:
         task = module.create_task(options)
     if options.l2_reg:
-        from datasets import silos
+        from datasets.kinds import silos
 
         return silos.with_l2(task, options.l2_reg)
     return task

@@ -26,10 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datasets import adni_files, files, silos
-from datasets.adni_files import SIDE, Scans
+from datasets.kinds import silos
 from datasets.models import adni_cnn
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import adni_files, files
+from datasets.readers.adni_files import SIDE, Scans
 from motley_tff.core import (
     errors,
     functional_model,
@@ -116,7 +118,8 @@ def split_by_subject(subjects: Mapping[str, np.ndarray], seed: int) -> dict[str,
         _assign([s for s in order if s in of_vendor[vendor]], part_of)
     return {
         vendor: {
-            part: np.flatnonzero([part_of[str(s)] == part for s in values]) for part in silos.PARTS
+            part: np.flatnonzero([part_of[str(s)] == part for s in values])
+            for part in splits.SPLITS
         }
         for vendor, values in subjects.items()
     }
@@ -146,7 +149,7 @@ def split_as_published(suvr: np.ndarray, seed: int) -> Rows:
     rest = rng.permutation(np.flatnonzero(~trains))
     half = len(rest) // 2
     if not trains.any() or half == 0:
-        return silos.train_only(np.arange(len(suvr)))
+        return splits.train_only(np.arange(len(suvr)))
     return {"train": np.flatnonzero(trains), "valid": rest[:half], "test": rest[half:]}
 
 
@@ -170,7 +173,7 @@ def _left_out(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> dict[st
 
 
 def _is_whole(parts: Rows) -> bool:
-    return all(len(parts[part]) for part in silos.PARTS)
+    return all(len(parts[part]) for part in splits.SPLITS)
 
 
 def _crossing(vendors: Mapping[str, Scans], rows: Mapping[str, Rows]) -> int:
@@ -203,7 +206,7 @@ def _task(
         for vendor, parts in rows.items()
         if len(parts["train"])
     }
-    scanners = silos.with_evaluated(
+    scanners = splits.with_evaluated(
         data,
         "too few subjects or values for three parts: trains, but is not evaluated",
         "a vendor of 3 subjects or more with labelled scans",
@@ -226,10 +229,10 @@ def _task(
     )
 
 
-def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> silos.Parts:
+def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> splits.Parts:
     images, suvr = scans.images.astype(dtype, copy=False), scans.suvr.astype(np.float32)
     # A silo that is not evaluated has its other parts empty, so that nobody scores it by accident.
-    used = rows if _is_whole(rows) else silos.train_only(rows["train"])
+    used = rows if _is_whole(rows) else splits.train_only(rows["train"])
     return {part: {"pixels": images[of], "target": suvr[of]} for part, of in used.items()}
 
 

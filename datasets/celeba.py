@@ -27,9 +27,12 @@ import PIL.Image
 import PIL.ImageDraw
 import tensorflow as tf
 
-from datasets import classification, files, images, splits, sqlite_clients
+from datasets import images
+from datasets.kinds import classification
 from datasets.models import cnn
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import files, sqlite_clients
 from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 

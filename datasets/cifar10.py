@@ -22,10 +22,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import datasets
-from datasets import classification, dealing, files, images
+from datasets import images, packages
+from datasets.kinds import classification
 from datasets.models import lenet
 from datasets.options import DataOptions
+from datasets.partition import dealing
+from datasets.readers import files
 from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -90,7 +92,7 @@ def create_task_from_data(
     Raises:
       UserError: If clients would be too few or too small.
     """
-    setting = datasets.setting("cifar10", options.setting)
+    setting = packages.setting("cifar10", options.setting)
     num_clients = options.num_clients or _NUM_CLIENTS[setting]
     dealt = dealing.deal({"pixels": pixels, "label": labels}, "label", options, num_clients, names)
     return classification.image_task(

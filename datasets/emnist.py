@@ -3,7 +3,7 @@
 Card
   Source: TFF's `emnist` (LEAF's federated form of Extended MNIST, from NIST Special Database 19),
     `emnist_all.sqlite`; only each writer's training part is used, as Motley does. Or an `.npz` by
-    writer, or LEAF's JSON, a file or a folder. Or synthetic writers (`datasets.synthetic_writers`).
+    writer, or LEAF's JSON, a file or a folder. Or synthetic writers (`datasets.synthetic.writers`).
   Licence: EMNIST as processed by LEAF: BSD-2-Clause. An `.npz` or fonts: their own.
   Clients: 3,400 writers; 671,585 examples; 198 +- 77 a writer, from 16 to 418.
     Synthetic: 150 writers; 98 +- 33 examples a writer, from 16 to 209.
@@ -29,9 +29,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import classification, files, leaf_files, splits, sqlite_clients, synthetic_writers
+from datasets.kinds import classification
 from datasets.models import choice, emnist_cnn, lenet
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import files, leaf_files, sqlite_clients
+from datasets.synthetic import writers as synthetic_writers
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 

@@ -32,17 +32,13 @@ import PIL.Image
 import PIL.ImageOps
 import tensorflow as tf
 
-import datasets
-from datasets import (
-    assignment,
-    classification,
-    files,
-    picture_files,
-    rows as rows_lib,
-    synthetic_writers,
-)
+from datasets import packages
+from datasets.kinds import classification
 from datasets.models import choice, cnn, linear, mlp
 from datasets.options import DataOptions
+from datasets.partition import assignment
+from datasets.readers import files, picture_files, rows as rows_lib
+from datasets.synthetic import writers as synthetic_writers
 from motley_tff.core import errors, task as task_lib
 from motley_tff.core.cores import usable
 from motley_tff.core.errors import UserError
@@ -135,7 +131,7 @@ def create_task_from_data(
     model_facts = choice.ModelFacts(len(known), shape)
     return task_lib.Task(
         dataset="images",
-        setting=datasets.setting("images", options.setting),
+        setting=packages.setting("images", options.setting),
         model=choice.build(options, _MODELS, model_facts, np.zeros((1, *shape), np.float32)),
         preprocess=preprocess,
         facts=all_facts,

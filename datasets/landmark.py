@@ -4,7 +4,7 @@ Card
   Source: TFF's `gldv2`, Google Landmarks v2 by Wikimedia contributor in the split of Hsu et al.:
     `gld160k/train/<photographer>`, or with `--gld23k` the small `gld23k/train/<photographer>`, one
     TFRecord file each, as `tff.simulation.datasets.gldv2` leaves them in its cache. Or synthetic
-    photographers (`datasets.synthetic_photographers`).
+    photographers (`datasets.synthetic.photographers`).
   Licence: annotations CC BY 4.0; every image has its photographer's own.
   Clients: 1,262 photographers; 164,172 images; 130 +- 199 a photographer, at most 3,500.
     gld23k: 233 photographers; 23,080 images. Synthetic: 48 photographers, 14 +- 6 images each,
@@ -13,7 +13,7 @@ Card
     from 0 to 2,027 (gld23k: 202; `class`, int64, on disk).
   Model: MobileNetV2 with GroupNorm on 128x128 images, 4,821,740 weights for 2,028 classes;
     accuracy. Training batches, also fine-tuning's, are cropped, mirrored and recoloured at random;
-    evaluation sees the centre (`datasets.inception_preprocessing`).
+    evaluation sees the centre (`datasets.readers.inception_preprocessing`).
   Split: photographers permuted with seed 13; 50 valid, 100 test, 1,112 train (other populations:
     12%, 15%, the rest). A valid or test photographer's images are shuffled with seed 13; the first
     half personalizes, the rest evaluates. A photographer trains on at most 64 images a round,
@@ -40,16 +40,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datasets import (
-    classification,
-    files,
-    inception_preprocessing,
-    splits,
-    synthetic_photographers,
-    tfrecord_clients,
-)
+from datasets.kinds import classification
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import files, inception_preprocessing, tfrecord_clients
+from datasets.synthetic import photographers as synthetic_photographers
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 

@@ -27,10 +27,12 @@ from typing import Any
 
 import numpy as np
 
-import datasets
-from datasets import assignment, classification, dealing, emnist, files, images, leaf_files
+from datasets import emnist, images, packages
+from datasets.kinds import classification
 from datasets.models import choice, cnn, lenet, linear, mlp
 from datasets.options import DataOptions
+from datasets.partition import assignment, dealing
+from datasets.readers import files, leaf_files
 from motley_tff.core import errors, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -115,7 +117,7 @@ def create_task_from_data(
         clients,
         {**(facts or {}), **client_facts, "pictures": len(labels)},
         dataset="mnist",
-        setting=datasets.setting("mnist", options.setting),
+        setting=packages.setting("mnist", options.setting),
         preprocess=images.preprocess,
         label_names=tuple(map(str, range(NUM_CLASSES))),
     )

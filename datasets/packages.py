@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from datasets.options import DataOptions, Setting
+from datasets.options import CROSS_SILO, EITHER_SETTING, DataOptions, Setting
 from motley_tff.core import errors, plugins
 from motley_tff.core.plugins import Plugin
 
@@ -36,7 +36,19 @@ def _create(plugin: Plugin) -> Callable[..., Any]:
     return create
 
 
-def setting(plugin: Plugin) -> Setting:
+def setting(name: str, chosen: Setting | None = None, trainer: str = "") -> Setting:
+    """Returns whether a data set's clients are devices or silos; `chosen` decides of those that
+    can be either, which if it is None are silos for `mtl_trainer`, else devices. UserError if a
+    package does not say.
+    """
+    if name in EITHER_SETTING:
+        return chosen or ("cross_silo" if trainer == "mtl_trainer" else "cross_device")
+    if name in installed():
+        return announced(installed()[name])
+    return "cross_silo" if name in CROSS_SILO else "cross_device"
+
+
+def announced(plugin: Plugin) -> Setting:
     """Returns what clients are, as `create` says it; UserError if it does not."""
     found: Any = getattr(_create(plugin), "setting", None)
     if found not in _SETTINGS:
@@ -56,7 +68,7 @@ def takes(plugin: Plugin, option: str) -> bool:
 
 def check_options(plugin: Plugin, options: DataOptions) -> None:
     """Raises UserError if an option is given that `create` does not take, or it says no setting."""
-    setting(plugin)
+    announced(plugin)
     _arguments(plugin, options)
 
 
@@ -85,10 +97,10 @@ def create_task(plugin: Plugin, options: DataOptions) -> "Task":
     task = _create(plugin)(plugin.name, **_arguments(plugin, options))
     if not isinstance(task, Task):
         raise plugin.error(f"{type(task).__name__} returned", "a Task")
-    announced = (plugin.name, setting(plugin))
-    if (task.dataset, task.setting) != announced:
+    expected = (plugin.name, announced(plugin))
+    if (task.dataset, task.setting) != expected:
         raise plugin.error(
             f"a task whose dataset={task.dataset!r}, setting={task.setting!r}",
-            f"{announced[0]!r}, {announced[1]!r}, as the entry point and create.setting say",
+            f"{expected[0]!r}, {expected[1]!r}, as the entry point and create.setting say",
         )
     return dataclasses.replace(task, facts={**task.facts, "package": plugin.origin})

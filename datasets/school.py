@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets import silos
+from datasets.kinds import silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError

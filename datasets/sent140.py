@@ -3,7 +3,7 @@
 Card
   Source: `training.1600000.processed.noemoticon.csv` of Sentiment140 in --data_dir or its folder
     sent140, or LEAF's JSON of it, a file or a folder. It is not downloaded. Or synthetic users, who
-    write as `datasets.synthetic_posts` and say what they feel.
+    write as `datasets.synthetic.posts` and say what they feel.
   Licence: for research, as its authors say; tweets are their writers'.
   Clients: 659,775 users of 1,600,000 tweets, half of them with one. LEAF keeps users of many.
     Synthetic: 48 users, 12 to 30 texts each, in four planted groups, of which one is ironic.
@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets import files, leaf_files, synthetic_posts, text
+from datasets import text
 from datasets.options import DataOptions
+from datasets.readers import files, leaf_files
+from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 

@@ -4,7 +4,7 @@ Card
   Source: TFF's `shakespeare` (of LEAF, from Project Gutenberg): `shakespeare.sqlite`, or its older
     form `shakespeare_train.h5` with `shakespeare_test.h5` beside it, in --data_dir or its folder
     shakespeare; LEAF's own JSON, a file or a folder; else TFF's cache, else a download of 1.3 MB.
-    Or synthetic roles, who speak as `datasets.synthetic_posts` writes.
+    Or synthetic roles, who speak as `datasets.synthetic.posts` writes.
   Licence: the text is in the public domain; TFF's packaging: Apache-2.0.
   Clients: 715 roles, 2,716,581 characters with the lines' ends that join their snippets, from 81 to
     80,004 a role, median 1,203. Those of fewer than --min_characters (200) are left out, 95 of
@@ -38,17 +38,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datasets import (
-    files,
-    leaf_files,
-    native_files,
-    next_words,
-    splits,
-    sqlite_clients,
-    synthetic_posts,
-)
+from datasets.kinds import next_words
 from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions, ShakespeareSplit
+from datasets.partition import splits
+from datasets.readers import files, leaf_files, native_files, sqlite_clients
+from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 

@@ -6,7 +6,7 @@ Card
     Exchange dump: `python -m datasets.prepare.stack_exchange` makes `stack_exchange.sqlite` of its
     `Posts.xml`. Both are looked for in --data_dir and in its folder stackoverflow or
     stack_exchange; --data_file names a file of either kind and any name that ends in .sqlite. Or
-    synthetic users (`datasets.synthetic_posts`).
+    synthetic users (`datasets.synthetic.posts`).
   Licence: CC BY-SA 3.0 (TFF's), CC BY-SA 2.5 to 4.0 (dumps, by date of the post).
   Clients: users. 342,477 train, 397 +- 1,279 sentences each; 38,758 held-out ones, valid and test;
     the largest has 194,167 sentences. At most the first 1,024 of a client count, here as in Motley.
@@ -30,7 +30,7 @@ Card
     populations: permuted with seed 13, 12% valid, 15% test, the rest train. A valid or test
     client's sentences are sorted by date, oldest first; the first half personalizes, the rest
     evaluates. Clients that cannot be halved are left out of those splits, as are those without a
-    word of the vocabulary to be scored on (`datasets.next_words.with_unigram`: not of TFF's whole
+    word of the vocabulary to be scored on (`next_words.with_unigram`: not of TFF's whole
     population), all named in the task's facts.
   Citation: The TensorFlow Federated Authors 2019, "TensorFlow Federated Stack Overflow dataset";
     Reddi et al. 2020, "Adaptive Federated Optimization" (https://arxiv.org/abs/2003.00295).
@@ -47,9 +47,12 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from datasets import files, next_words, splits, sqlite_clients, synthetic_posts
+from datasets.kinds import next_words
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import files, sqlite_clients
+from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 

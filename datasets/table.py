@@ -1,7 +1,7 @@
 """Your table: a column says whose each row is, another what to predict; devices or silos.
 
 Card
-  Source: the file of --data_file: CSV, Parquet (`datasets.rows`) or LEAF's JSON (`users_table`).
+  Source: the file of --data_file: CSV, Parquet (`readers/rows.py`) or LEAF's JSON (`users_table`).
     --client_column, --label_column; --feature_columns are all other columns if not given;
     --categorical_columns are taken as categories though they are numbers. Or synthetic shops.
   Licence: your own.
@@ -33,10 +33,12 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-import datasets
-from datasets import assignment, classification, rows as rows_lib, silos, users_table
+from datasets import packages
+from datasets.kinds import classification, silos
 from datasets.models import choice, linear, mlp
 from datasets.options import MISSING_WORDS, DataOptions
+from datasets.partition import assignment
+from datasets.readers import rows as rows_lib, users_table
 from motley_tff.core import clients as clients_lib, errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -411,7 +413,7 @@ def _task(
     fields = _fields_of_numbers(labels) if is_number else classification.fields(classes)
     return task_lib.Task(
         dataset="table",
-        setting=datasets.setting("table", options.setting),
+        setting=packages.setting("table", options.setting),
         model=choice.build(options, _MODELS, model_facts, example),
         preprocess=_preprocess_numbers if is_number else _preprocess_classes,
         drop_remainder=options.setting == "cross_silo",

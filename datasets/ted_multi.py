@@ -4,7 +4,7 @@ Card
   Source: TedMultiTranslate, `all_talks_{train,dev,test}.tsv` of ted_talks.tar.gz (352 MB; 60
     languages, https://github.com/neulab/word-embeddings-for-nmt), made into `ted_multi.sqlite` and
     `ted_multi_vocabulary.csv` by `python -m datasets.prepare.ted_multi`. Or synthetic talks
-    (`datasets.synthetic_talks`).
+    (`datasets.synthetic.talks`).
   Licence: the talks: TED's usage policy (CC BY-NC-ND 4.0); the collection states none.
   Clients: a client is a talk in one language, its id `en-<talk>` or `es-<talk>`; published: 4,184
     clients with 20 sentences or more; 113 +- 56 sentences a client.
@@ -37,9 +37,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from datasets import classification, files, next_words, splits, sqlite_clients, synthetic_talks
+from datasets.kinds import classification, next_words
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import files, sqlite_clients
+from datasets.synthetic import talks as synthetic_talks
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files

@@ -1,7 +1,7 @@
 """Your texts: a table with a column of texts and one that says whose; next words, or classes.
 
 Card
-  Source: the file of --data_file (as `datasets.users_table` says), --client_column,
+  Source: the file of --data_file (as `datasets.readers.users_table` says), --client_column,
     --text_column, and optionally --label_column and --time_column. Or synthetic users' posts.
   Licence: your own.
   Clients: as the column says; with --setting=cross_silo silos, else devices.
@@ -29,17 +29,13 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-import datasets
-from datasets import (
-    assignment,
-    classification,
-    next_words,
-    rows as rows_lib,
-    synthetic_posts,
-    users_table,
-)
+from datasets import packages
+from datasets.kinds import classification, next_words
 from datasets.models import choice, text_models
 from datasets.options import DataOptions
+from datasets.partition import assignment
+from datasets.readers import rows as rows_lib, users_table
+from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import errors, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -218,7 +214,7 @@ def _next_word_task(
         tokens,
         clients,
         {**facts, **client_facts},
-        setting=datasets.setting("text", options.setting),
+        setting=packages.setting("text", options.setting),
     )
 
 
@@ -242,7 +238,7 @@ def _class_task(
     unknown = int((values == -1).sum())
     return task_lib.Task(
         dataset="text",
-        setting=datasets.setting("text", options.setting),
+        setting=packages.setting("text", options.setting),
         model=choice.build(options, _CLASS_MODELS, model_facts, example),
         preprocess=_preprocess,
         facts={

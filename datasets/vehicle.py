@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import classification, silos
+from datasets.kinds import classification, silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError

@@ -1,6 +1,7 @@
 """Imports go down or stay: between the top folders, and between the packages of `motley_tff`."""
 
 import ast
+import graphlib
 import pathlib
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -17,6 +18,15 @@ FLOORS = (
     "motley_tff.experiment",
     "motley_tff.report",
     "motley_tff.interface",
+    "datasets.label_partition",
+    "datasets.options",
+    "datasets.packages",
+    "datasets.readers",
+    "datasets.partition",
+    "datasets.synthetic",
+    "datasets.models",
+    "datasets.kinds",
+    "datasets.prepare",
     "datasets",
     "trainers",
     "launch",
@@ -45,7 +55,8 @@ def _imports(path, modules):
 
 def _floor(module):
     """Returns a module's floor, or None if it is none of ours."""
-    return next((f for f in FLOORS if f"{module}.".startswith(f"{f}.")), None)
+    within = [floor for floor in FLOORS if f"{module}.".startswith(f"{floor}.")]
+    return max(within, key=len, default=None)
 
 
 def upward_imports():
@@ -63,9 +74,34 @@ def _height(floor):
     return FLOORS.index(floor)
 
 
+def circle():
+    """Returns modules that import each other in a circle, functions' and types' imports counted;
+    empty if none do.
+    """
+    modules = dict(_modules())
+    del modules["motley_tff"]  # What the library is: its version.
+    imports = {
+        module: {there for _, there in _imports(path, modules)} & modules.keys() - {module}
+        for module, path in modules.items()
+    }
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
 def test_every_module_is_on_a_floor():
     assert [name for name, _ in _modules() if _floor(name) is None] == ["motley_tff"]
 
 
 def test_imports_go_down():
     assert list(upward_imports()) == []
+
+
+def test_no_module_imports_itself_through_others():
+    assert circle() == []
+
+
+def test_data_sets_stand_at_the_top_of_their_folder():
+    assert len(list((_ROOT / "datasets").glob("*.py"))) <= 24

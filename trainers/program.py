@@ -71,7 +71,7 @@ def _create_task(wanted: config.Config, directory: run_directory.RunDirectory) -
     task = datasets.create_task(wanted.data)
     if wanted.generator is None:
         return task
-    from datasets import generators  # With TensorFlow.
+    from datasets.kinds import generators  # With TensorFlow.
 
     made = generators.as_generative(task, wanted.generator)
     generators.write_real(task, directory.generated / run_directory.CLIENTS_PICTURES)

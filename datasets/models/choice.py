@@ -7,27 +7,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from datasets.models import users_model
+from datasets.models.users_model import ModelFacts as ModelFacts
 from datasets.options import DataOptions
 from motley_tff.core import errors, functional_model
 from motley_tff.core.errors import UserError
 
 _SIZES = errors.name("model_sizes")
-
-
-class ModelFacts(NamedTuple):
-    """What a model has to know of its data.
-
-    Attributes:
-      num_outputs: Outputs an example: a logit a class, or 1 number; of next words, logits a token.
-      input_shape: Of one example, such as (28, 28, 1); of text (number of tokens,).
-      num_ids: Of text: token ids are below it; else None.
-      predicts_numbers: Whether the output is a number [batch] and no logits.
-    """
-
-    num_outputs: int
-    input_shape: tuple[int, ...]
-    num_ids: int | None = None
-    predicts_numbers: bool = False
 
 
 class Architecture(NamedTuple):

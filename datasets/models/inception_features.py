@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from datasets import native_files
+from datasets.readers import native_files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 

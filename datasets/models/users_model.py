@@ -1,6 +1,6 @@
 """A model of one's own: `--model=my_module:build`, a plain Keras model, by a few rules.
 
-`build(facts)` gets `choice.ModelFacts` and returns a new `tf.keras.Sequential`, or a subclass of
+`build(facts)` gets `ModelFacts` and returns a new `tf.keras.Sequential`, or a subclass of
 `tf.keras.Model` whose `call` takes `x`, if it likes `training`, and for dropout `key`. A class may
 also have `last_layer`, a layer or several (by default the one whose weights are made last), and
 `embed(x)`, for kNN-Per (of a Sequential: all before its last layer with weights).
@@ -22,7 +22,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,27 @@ from motley_tff.core import errors, functional_model, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 
-if TYPE_CHECKING:
-    from datasets.models.choice import ModelFacts
-
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MAX_WORDS = 300
 # Examples that a model is tried on, enough for rare dropout to show; how far float32 sums differ.
 _NUM_TRIED, _TOLERANCE = 32, 1e-4
 _ADD_WEIGHT = "make weights by add_weight in layers that are the model's attributes"
+
+
+class ModelFacts(NamedTuple):
+    """What a model has to know of its data.
+
+    Attributes:
+      num_outputs: Outputs an example: a logit a class, or 1 number; of next words, logits a token.
+      input_shape: Of one example, such as (28, 28, 1); of text (number of tokens,).
+      num_ids: Of text: token ids are below it; else None.
+      predicts_numbers: Whether the output is a number [batch] and no logits.
+    """
+
+    num_outputs: int
+    input_shape: tuple[int, ...]
+    num_ids: int | None = None
+    predicts_numbers: bool = False
 
 
 def is_named(model: str | None) -> bool:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from datasets import adni_files, files
 from datasets.prepare import adni_tables, client_database
 from datasets.prepare.client_database import Skipped
+from datasets.readers import adni_files, files
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError

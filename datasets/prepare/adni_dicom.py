@@ -8,8 +8,8 @@ import numpy as np
 import pydicom
 from pydicom import pixels
 
-from datasets import adni_files
 from datasets.prepare.client_database import Skipped, Unusable
+from datasets.readers import adni_files
 
 # As the archive names files: ..._<number of the slice>_S<series>_I<image>.dcm
 _ARCHIVE_NAME = re.compile(r"_([0-9]{1,6})_S[0-9]+_I[0-9]+\Z")

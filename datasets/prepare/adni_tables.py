@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from defusedxml import ElementTree as safe_xml
 
-from datasets import adni_files
 from datasets.prepare.client_database import Skipped, Unusable
+from datasets.readers import adni_files
 from motley_tff.core.errors import UserError
 
 SUVR, RID = "SUMMARYSUVR_WHOLECEREBNORM", "RID"

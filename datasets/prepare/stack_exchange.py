@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from datasets import files
 from datasets.prepare import client_database, stack_exchange_xml
 from datasets.prepare.client_database import Unusable
+from datasets.readers import files
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError

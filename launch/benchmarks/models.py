@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets import classification, emnist, files, landmark, next_words, school
+from datasets import emnist, landmark, school
+from datasets.kinds import classification, next_words
 from datasets.models import mobilenet_v2, stackoverflow_lstm as lstm, ted_transformer as ted
 from datasets.options import DataOptions
+from datasets.readers import files
 from launch.benchmarks import rounds, torch_process
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import vectorized

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from datasets import silos
+from datasets.kinds import silos
 from datasets.models import linear
 from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes

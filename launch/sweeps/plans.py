@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import motley_tff
-from datasets.options import DataOptions
+from datasets.options import DataOptions, Setting
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.algorithms import FineTuning
@@ -110,7 +110,7 @@ class Plan:
         return tuple(100 + 1000 * r for r in range(self.num_seeds))
 
     @property
-    def setting(self) -> datasets.Setting | None:
+    def setting(self) -> Setting | None:
         """What the clients of data are that can be either; None of other data."""
         if self.grid.dataset not in datasets.EITHER_SETTING:
             return None

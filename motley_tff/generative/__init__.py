@@ -1,7 +1,7 @@
 """Generators that FedAvg trains: algorithms of client work like any other, on tasks of pictures.
 
-Their tasks are made by `datasets.generators`; `motley_tff.metrics.generative` scores what they
-make.
+Their tasks are made by `datasets.kinds.generators`; `motley_tff.metrics.generative` scores what
+they make.
 """
 
 from motley_tff.algorithms import FedAvg

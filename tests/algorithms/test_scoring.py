@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from datasets import classification, vehicle
+from datasets import vehicle
+from datasets.kinds import classification
 from motley_tff.algorithms import FineTuning, optimizers
 from tests import toy
 from tests.contracts import registry

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import dealing, description
+from datasets import description
 from datasets.options import DataOptions
+from datasets.partition import dealing
 from motley_tff.algorithms import scoring
 from motley_tff.core import client_work, clients as clients_lib, learning
 from tests import synthetic

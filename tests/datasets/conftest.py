@@ -12,7 +12,8 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
-from datasets import emnist, native_files
+from datasets import emnist
+from datasets.readers import native_files
 from motley_tff import commandline
 from motley_tff.core import task as task_lib
 from tests.contracts import in_process

@@ -9,8 +9,10 @@ import tensorflow as tf
 from hypothesis import given, strategies as st
 
 import datasets
-from datasets import adni, adni_files, silos
+from datasets import adni
 from datasets.models import adni_cnn
+from datasets.partition import splits
+from datasets.readers import adni_files
 from motley_tff.core import functional_model
 from tests.errors import refused
 
@@ -81,7 +83,7 @@ def test_each_slice_is_scaled_by_its_own_maximum(dtype):
 
 def _subjects_by_part(task, vendors):
     """Returns `{part: subjects}`; a made-up target names the subject."""
-    found = {part: set() for part in silos.PARTS}
+    found = {part: set() for part in splits.SPLITS}
     for vendor in vendors:
         for part, examples in task.train.fetch(vendor).items():
             found[part] |= set(np.rint(examples["target"] * 10).astype(int).tolist())

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from datasets import data_checks, silos
+from datasets import data_checks
+from datasets.partition import splits
 from tests import synthetic, toy
 
 
@@ -73,4 +74,4 @@ def test_a_tasks_examples_are_all_parts_of_all_clients():
     school = synthetic.task("school")
     sizes = {i: len(x["target"]) for i, x in data_checks.task_examples(school).items()}
     assert sizes == dict(school.train.sizes)
-    assert set(school.train.fetch("school_000")) == {*silos.PARTS}
+    assert set(school.train.fetch("school_000")) == {*splits.SPLITS}

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from datasets import description, emnist, next_words, text
+from datasets import description, emnist, text
+from datasets.kinds import next_words
 from datasets.options import DataOptions
 from motley_tff.core import clients
 from tests import toy

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import emnist, splits
+from datasets import emnist
+from datasets.partition import splits
 from tests.datasets.conftest import write_sqlite
 from tests.errors import refused
 

@@ -6,9 +6,12 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from datasets import landmark, splits, synthetic_photographers, tfrecord_clients
+from datasets import landmark
 from datasets.models import mobilenet_v2
 from datasets.options import DataOptions
+from datasets.partition import splits
+from datasets.readers import tfrecord_clients
+from datasets.synthetic import photographers as synthetic_photographers
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from tests.errors import refused

@@ -4,7 +4,7 @@ import pytest
 
 import datasets
 from datasets import sent140
-from tests.datasets import test_leaf_files as leaf
+from tests.datasets.readers import test_leaf_files as leaf
 from tests.errors import refused
 
 _CELLS = ["1", "Mon", "NO_QUERY", "u", "it is bad"]

@@ -6,9 +6,11 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import dealing, next_words, shakespeare
+from datasets import shakespeare
+from datasets.kinds import next_words
 from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions
+from datasets.partition import dealing
 from tests.datasets.conftest import write_tables
 from tests.errors import refused
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import next_words, stackoverflow, synthetic_posts
+from datasets import stackoverflow
+from datasets.kinds import next_words
 from datasets.options import DataOptions
+from datasets.synthetic import posts as synthetic_posts
 from motley_tff.algorithms import FedAvg
 from tests.errors import refused
 

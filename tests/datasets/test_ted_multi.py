@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import next_words, synthetic_talks, ted_multi
+from datasets import ted_multi
+from datasets.kinds import next_words
 from datasets.prepare import ted_multi as prepare_ted_multi
+from datasets.synthetic import talks as synthetic_talks
 from tests.datasets import ted_lines
 from tests.errors import refused
 

@@ -1,14 +1,15 @@
 """Texts of a few words: pieces, vocabulary, classes, by hand."""
 
 import dataclasses
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from datasets import dealing, next_words, text
+from datasets import text
+from datasets.kinds import next_words
 from datasets.options import DataOptions
+from datasets.partition import dealing
 from tests.errors import refused
 
 _DEVICES = DataOptions("text")
@@ -134,8 +135,7 @@ def test_who_has_no_known_word_after_dealing_and_cutting_is_left_out(setting, op
     texts = ["the dog" if 3 * i % 8 < 2 * (i // 8 % 4) else f"only{i // 8}" for i in range(320)]
     task = text.create_task_from_data(_frame(40, 8, what=texts), _NEXT, setting)
     options = dataclasses.replace(setting, **options)
-    with mock.patch.object(next_words, "with_unigram", lambda task: task):
-        everybody = dealing.apply(task, options)
+    everybody = dealing.apply(task, options)
 
     def can_be_scored(client):
         return all(
@@ -145,7 +145,7 @@ def test_who_has_no_known_word_after_dealing_and_cutting_is_left_out(setting, op
             for part in [everybody.evaluation_part(split)]
         )
 
-    scored = dealing.apply(task, options)
+    scored = next_words.with_unigram(everybody)
     left_out = {i for ids in scored.facts["clients_left_out"].values() for i in ids}
     for split in ("valid", "test"):
         expected = [i for i in everybody.splits[split].ids if can_be_scored(i)]

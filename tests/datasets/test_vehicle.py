@@ -6,7 +6,8 @@ import scipy.io
 import tensorflow as tf
 
 import datasets
-from datasets import classification, silos, vehicle
+from datasets import vehicle
+from datasets.kinds import classification, silos
 from datasets.options import DataOptions
 from tests.datasets.test_school import cells
 from tests.errors import refused

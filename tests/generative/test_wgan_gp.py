@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import generators
+from datasets.kinds import generators
 from datasets.options import GeneratorOptions
 from motley_tff.algorithms import OptimizerConfig
 from motley_tff.core import client_work, tensor_random

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from datasets import generators
+from datasets.kinds import generators
 from datasets.options import GeneratorOptions
 from motley_tff.core import clients
 from tests import toy

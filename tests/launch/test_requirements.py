@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from datasets import rows
+from datasets.readers import rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USERS, DEVELOPERS = LOCKS = ("requirements.txt", "launch/developers.txt")

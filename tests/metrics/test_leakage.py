@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets import classification
+from datasets.kinds import classification
 from datasets.models import linear, sigmoid_lenet
 from motley_tff.metrics import leakage
 

@@ -33,11 +33,11 @@ from tests.datasets import (
     test_emnist,
     test_landmark,
     test_school,
-    test_stack_exchange,
     test_stackoverflow,
     test_ted_multi,
     test_vehicle,
 )
+from tests.datasets.prepare import test_stack_exchange
 from tests.reliability import mutations
 from tests.report import written
 

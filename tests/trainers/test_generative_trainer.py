@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 
 import datasets
-from datasets import generators
+from datasets.kinds import generators
 from datasets.options import DataOptions, GeneratorOptions
 from motley_tff.files import model_files
 from tests.trainers import programs

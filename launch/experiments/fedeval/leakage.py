@@ -79,7 +79,7 @@ def _attacks(
     num_classes: int, x: np.ndarray, label: int
 ) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yields (a row, the picture found) of each attack."""
-    from datasets import classification
+    from datasets.kinds import classification
     from datasets.models import linear, sigmoid_lenet
     from motley_tff.metrics import leakage
 

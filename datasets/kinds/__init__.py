@@ -1,0 +1,1 @@
+"""What tasks of one kind share: classes, next words, silos, generators."""

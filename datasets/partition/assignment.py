@@ -1,0 +1,115 @@
+"""Which of a user's rows train, personalize, validate and test, for devices and splits."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from datasets import packages
+from datasets.options import DataOptions
+from datasets.partition import splits
+from motley_tff.core import clients as clients_lib
+from motley_tff.core.errors import UserError
+
+# {split: its clients}
+Clients = dict[str, clients_lib.Clients]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Where rows belong, by their numbers, int64.
+
+    Attributes:
+      clients: `{client id: {part: rows}}`; a device that trains has the part `train` alone.
+      fitted: Groups of (rows that means and deviations come from, rows that they scale).
+      train: All rows of training parts.
+      split: Of devices who is in which split; None of splits.
+    """
+
+    clients: Mapping[str, Mapping[str, np.ndarray]]
+    fitted: Sequence[tuple[np.ndarray, np.ndarray]]
+    train: np.ndarray
+    split: splits.ClientSplit | None = None
+
+    def clients_with(self, fields: Mapping[str, np.ndarray]) -> tuple[Clients, dict[str, Any]]:
+        """Returns the clients of each split with `{field: values of all rows}`, and as facts who is
+        in none, or only trains.
+        """
+        data = {
+            client_id: {
+                part: {field: values[rows] for field, values in fields.items()}
+                for part, rows in parts.items()
+            }
+            for client_id, parts in self.clients.items()
+        }
+        if self.split is not None:
+            made: Clients = {
+                name: clients_lib.InMemoryClients({i: data[i] for i in getattr(self.split, name)})
+                for name in splits.SPLITS
+            }
+            return made, {"clients_left_out": self.split.left_out}
+        reason = "fewer than 3 examples: cannot be split"
+        of_all = splits.with_evaluated(data, reason, splits.SPLITTABLE, field=next(iter(fields)))
+        evaluated = of_all.evaluated
+        return {"train": of_all.train, "valid": evaluated, "test": evaluated}, of_all.facts
+
+    def repeated(self, counts: np.ndarray) -> "Rows":
+        """Returns where pieces of rows belong, which stay with their row; `counts` says how many a
+        row has, at least 1, int64 [rows].
+        """
+        starts = np.cumsum(counts) - counts
+
+        def pieces(rows: np.ndarray) -> np.ndarray:
+            first = np.cumsum(counts[rows]) - counts[rows]
+            return np.repeat(starts[rows] - first, counts[rows]) + np.arange(counts[rows].sum())
+
+        clients = {
+            i: {part: pieces(rows) for part, rows in parts.items()}
+            for i, parts in self.clients.items()
+        }
+        fitted = [(pieces(train), pieces(used)) for train, used in self.fitted]
+        return Rows(clients, fitted, pieces(self.train), self.split)
+
+
+def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Rows:
+    """Returns where rows belong.
+
+    Args:
+      by_client: `{client id: its rows}`; clients in the order they are permuted from.
+      options: The setting, the seed, and silos' shares.
+      by_time: Rows are in the order of time: the first personalize, or train, the last evaluate.
+        Else they are shuffled.
+
+    Raises:
+      UserError: If there is one client only, or a split would have none.
+    """
+    if len(by_client) < 2:
+        advice = "name another column, or sort into other folders"
+        raise UserError("", f"{len(by_client)} client", "several", advice)
+    if packages.setting(options.dataset_name, options.setting) == "cross_silo":
+        return _silos(by_client, options, by_time)
+    return _devices(by_client, by_time)
+
+
+def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Rows:
+    split = splits.published_or_proportional({i: len(rows) for i, rows in by_client.items()})
+    clients: dict[str, dict[str, np.ndarray]] = {i: {"train": by_client[i]} for i in split.train}
+    for client_id in (*split.valid, *split.test):
+        halves = splits.halve({"rows": by_client[client_id]}, shuffle=not by_time)
+        clients[client_id] = {part: np.asarray(half["rows"]) for part, half in halves.items()}
+    train = np.concatenate([by_client[i] for i in split.train])
+    used = np.concatenate([rows for parts in clients.values() for rows in parts.values()])
+    return Rows(clients, [(train, used)], train, split)
+
+
+def _silos(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Rows:
+    clients = {}
+    for client_id, rows in by_client.items():
+        parts = splits.split_silo(
+            len(rows), options.base_random_seed, options.silo_shares, is_shuffled=not by_time
+        )
+        parts = parts or splits.train_only(np.arange(len(rows)))
+        clients[client_id] = {part: rows[places] for part, places in parts.items()}
+    fitted = [(parts["train"], by_client[i]) for i, parts in clients.items()]
+    return Rows(clients, fitted, np.concatenate([train for train, _ in fitted]))

@@ -1,0 +1,297 @@
+"""How clients and examples are split: Motley's published rules as pure functions.
+
+Cross-device: the clients are permuted by `RandomState(13)` and cut into valid, test and train; a
+valid or test client's examples are halved into personalization and evaluation. Cross-silo: every
+silo's examples are cut by a seed, 70/15/15 unless told otherwise, and features are scaled by the
+silo's training part.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from datasets.options import PUBLISHED_SHARES, SiloShares
+from motley_tff.core import clients as clients_lib, errors
+from motley_tff.core.errors import UserError
+
+SPLITS = ("train", "valid", "test")
+SPLITTABLE = "a silo of 3 examples or more"
+SPLIT_SEED = 13
+# Where the client count is not the published one: EMNIST's 400 and 500 of 3,400 clients, rounded.
+VALID_PROPORTION, TEST_PROPORTION = 0.12, 0.15
+# Why a client with no example, and with one, is left out.
+_TOO_SMALL = ("no examples", "fewer than 2 examples: cannot be halved")
+_NEEDED = {"train": 1, "valid": 2, "test": 2}
+# What TensorFlow pairs an op's seed with when no global seed is set; given to the kernel outright,
+# so that the halves stay the same whatever a caller does to the global seed.
+_DEFAULT_GRAPH_SEED = 87654321
+# Smallest silo that leaves at least one example in each of its three parts.
+_MIN_SILO_EXAMPLES = 3
+
+# Examples by client id, or a function of an id that loads them in a graph.
+Source = Mapping[str, Any] | Callable[[tf.Tensor], Any]
+# A silo's: {part: {field: array}}, whose parts have the names of the splits.
+Parts = dict[str, dict[str, np.ndarray]]
+
+
+class ClientSplit(NamedTuple):
+    """Client ids of each split, and who is in none: `{reason: [ids]}`.
+
+    `sizes` has `{split: {client id: number of examples}}`.
+    """
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    test: tuple[str, ...]
+    left_out: dict[str, list[str]]
+    sizes: Mapping[str, Mapping[str, int]]
+
+
+class Silos(NamedTuple):
+    """A task's clients: all, those with examples to test on, and as facts why others have none."""
+
+    train: clients_lib.Clients
+    evaluated: clients_lib.Clients
+    facts: dict[str, Any]
+
+
+def split_clients(
+    ids: Sequence[str], num_valid: int, num_test: int
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Returns (train, valid, test) ids, permuted with seed 13; UserError if none would train."""
+    if len(ids) <= num_valid + num_test:
+        parts = f"{num_valid} to validate, {num_test} to test and at least one to train"
+        raise UserError("", f"{len(ids)} clients", f"more than {num_valid + num_test}: {parts}")
+    permuted, end = permute(ids), num_valid + num_test
+    return permuted[end:], permuted[:num_valid], permuted[num_valid:end]
+
+
+def permute(ids: Sequence[str]) -> tuple[str, ...]:
+    """Returns ids in the order of Motley's permutation."""
+    return tuple(ids[i] for i in np.random.RandomState(SPLIT_SEED).permutation(len(ids)))
+
+
+def proportional_counts(num_clients: int) -> tuple[int, int]:
+    """Returns (valid, test) counts: 12% and 15% rounded down, at least one each."""
+    # In whole percents: 0.15 * n in floats can fall just below a whole number.
+    valid, test = (round(100 * p) * num_clients // 100 for p in (VALID_PROPORTION, TEST_PROPORTION))
+    return max(1, valid), max(1, test)
+
+
+def published_or_proportional(
+    sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
+) -> ClientSplit:
+    """Splits `{client id: number of examples}`, in the source's order.
+
+    `published` is (clients there are, valid ones, test ones): a population of that size is split
+    so, any other by shares. UserError if a split would have no client.
+    """
+    if published and len(sizes) == published[0]:
+        return split_population(sizes, *published[1:])
+    return split_population(sizes, *proportional_counts(len(sizes)))
+
+
+def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
+    """Splits clients by `split_clients`, then leaves out those that `usable` does."""
+    ids = split_clients(tuple(sizes), num_valid, num_test)
+    return usable({s: {i: sizes[i] for i in of} for s, of in zip(SPLITS, ids, strict=True)})
+
+
+def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
+    """Leaves out of `{split: {client id: number of examples}}` clients that have nothing to train
+    on or cannot be halved; UserError if a split would have no client.
+    """
+    ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
+    for name, remaining in ids.items():
+        if not remaining:
+            found = f"no {name} client of {len(sizes[name])} with {_NEEDED[name]} examples or more"
+            raise UserError("", found, advice="add clients or examples")
+    left_out = {
+        reason: sorted(i for s, of in sizes.items() for i in of if of[i] == n < _NEEDED[s])
+        for n, reason in enumerate(_TOO_SMALL)
+    }
+    return ClientSplit(**ids, left_out={r: i for r, i in left_out.items() if i}, sizes=sizes)
+
+
+def make_clients(
+    split: ClientSplit,
+    sources: Mapping[str, Source],
+    trained: Callable[[Any], clients_lib.Parts] = lambda examples: {"train": examples},
+    evaluated: Callable[[Any], clients_lib.Parts] | None = None,
+    expected: str | None = None,
+) -> dict[str, clients_lib.Clients]:
+    """Returns the clients of each split: `trained` makes a training client's parts of its source's
+    examples, `evaluated` another's. A client of each is read if `expected` says what examples
+    should have, so that a database of another task's fails here, with a UserError.
+    """
+    parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
+    made = {
+        name: _clients(getattr(split, name), sources[name], parts[name], split.sizes[name])
+        for name in SPLITS
+    }
+    for clients in made.values() if expected else ():
+        try:
+            clients.fetch(clients.ids[0])
+        except UserError as error:
+            raise UserError(error.where, error.found, f"examples with {expected}") from error
+    return made
+
+
+def _clients(
+    ids: Sequence[str],
+    source: Source,
+    parts: Callable[[Any], clients_lib.Parts],
+    sizes: Mapping[str, int],
+) -> clients_lib.Clients:
+    if isinstance(source, Mapping):
+        data = {i: parts(source[i]) for i in ids}
+        return clients_lib.InMemoryClients(tf.nest.map_structure(np.asarray, data))
+    return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)), sizes)
+
+
+def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:
+    """Returns how many clients have more examples than a limit, and how many more, as facts."""
+    over = [size - limit for size in sizes.values() if size > limit]
+    return {"clients": len(over), what: sum(over)}
+
+
+def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:
+    """Returns the order of Motley's shuffle before halving so many examples, int64 [n].
+
+    Equal to `tf.data.Dataset.range(n).shuffle(n, seed=13, reshuffle_each_iteration=False)` where no
+    global seed is set, in eager code and in a graph alike. That order depends on n alone.
+    """
+    n = tf.cast(num_examples, tf.int64)
+    size = tf.maximum(n, 1)
+    spec = {"output_types": [tf.int64], "output_shapes": [[]]}
+    zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
+    rows = tf.raw_ops.RangeDataset(start=zero, stop=n, step=one, **spec)
+    rows = tf.raw_ops.ShuffleDataset(
+        input_dataset=rows,
+        buffer_size=size,
+        seed=_DEFAULT_GRAPH_SEED,
+        seed2=SPLIT_SEED,
+        reshuffle_each_iteration=False,
+        **spec,
+    )
+    spec["output_shapes"] = [[None]]
+    rows = tf.raw_ops.BatchDatasetV2(
+        input_dataset=rows, batch_size=size, drop_remainder=False, **spec
+    )
+    return tf.raw_ops.DatasetToSingleElement(dataset=rows, **spec)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _shuffled_order_array(num_examples: int) -> np.ndarray:
+    return shuffled_order(num_examples).numpy()
+
+
+def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, clients_lib.Examples]:
+    """Splits examples `{field: [n, ...]}`, arrays or tensors, n at least 2, into `personalization`,
+    the first floor(n / 2), and `evaluation`; shuffled before (EMNIST, Landmarks) or in their order.
+    """
+    first = next(iter(examples.values()))
+    if isinstance(first, np.ndarray):
+        n, gather = len(first), np.take
+        order = _shuffled_order_array(n) if shuffle else np.arange(n)
+    else:
+        n, gather = tf.shape(first, tf.int64)[0], tf.gather
+        order = shuffled_order(n) if shuffle else tf.range(n)
+    halves = {"personalization": order[: n // 2], "evaluation": order[n // 2 :]}
+    return {
+        part: {field: gather(values, rows, axis=0) for field, values in examples.items()}
+        for part, rows in halves.items()
+    }
+
+
+def split_silo(
+    num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES, is_shuffled: bool = True
+) -> dict[str, np.ndarray] | None:
+    """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed, or as they
+    stand: the first train, the last test. None if it is too small to have all three parts.
+
+    The rows are those of scikit-learn's `train_test_split`, used twice with one seed, as in the
+    published silo code; run r of Motley's experiments used 100 + 1000 r. The shares that validate
+    and test are rounded up; UserError if they leave a silo of three examples or more nothing to
+    train on.
+    """
+    if num_examples < _MIN_SILO_EXAMPLES:
+        return None
+    return dict(_split_silo(num_examples, seed, shares, is_shuffled))
+
+
+@functools.lru_cache(maxsize=1024)
+def _split_silo(
+    num_examples: int, seed: int, shares: SiloShares, is_shuffled: bool
+) -> dict[str, np.ndarray]:
+    rest, test = _cut(np.arange(num_examples), shares.test, seed, is_shuffled)
+    train, valid = _cut(rest, shares.valid / (1 - shares.test), seed, is_shuffled)
+    if not len(train):
+        names = errors.name("val_split"), errors.name("test_split")
+        given = " and ".join(f"{n}={share:g}" for n, share in zip(names, shares, strict=True))
+        expected = f"one to train on beside {given}"
+        raise UserError("", f"a silo of {num_examples} examples", expected, "give smaller shares")
+    return {"train": train, "valid": valid, "test": test}
+
+
+def _cut(
+    rows: np.ndarray, share: float, seed: int, is_shuffled: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (the others, a share of the rows, rounded up), as `train_test_split` does."""
+    num_cut = math.ceil(share * len(rows))
+    if not is_shuffled:
+        return rows[: len(rows) - num_cut], rows[len(rows) - num_cut :]
+    # The generator of the published splits; it is seeded here and is nobody else's.
+    order = np.random.RandomState(seed).permutation(len(rows))
+    return rows[order[num_cut:]], rows[order[:num_cut]]
+
+
+def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
+    """Returns a size from which on `split_silo` leaves none of a silo's parts empty."""
+    train = 1.0 - shares.valid - shares.test
+    # What trains is less than one example below its share of the rest, which is less than one
+    # below its own.
+    return max(_MIN_SILO_EXAMPLES, math.ceil(1.0 / train + 1.0 / (1.0 - shares.test) - 1e-9))
+
+
+def with_evaluated(
+    data: Mapping[str, Parts], reason: str, expected: str, field: str = "target"
+) -> Silos:
+    """Returns silos, `{id: parts}`, of which those without test examples only train, and `reason`
+    says why; `field` is one that examples have. UserError, which says what silo is `expected`, if
+    none has any.
+    """
+    whole = {i: parts for i, parts in data.items() if len(parts["test"][field])}
+    if not whole:
+        raise UserError("", f"{len(data)} silos that cannot be split", expected)
+    evaluated = clients_lib.InMemoryClients(whole)
+    small = [i for i in data if i not in whole]
+    train = clients_lib.InMemoryClients(data) if small else evaluated
+    return Silos(train, evaluated, {"clients_not_evaluable": {reason: small} if small else {}})
+
+
+def train_only(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns `{part: rows}` that leave nothing to validate and test on."""
+    return {"train": rows, "valid": rows[:0], "test": rows[:0]}
+
+
+def scale_by_train(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Standardizes `{part: float64 [n, dim]}` of a silo by the mean and deviation of its `train`
+    part, the only one that may not be empty; a feature that is constant there is only centred.
+
+    The numbers are those of scikit-learn's `StandardScaler`, whose import takes 0.3 s.
+    """
+    train = features["train"]
+    n, eps = len(train), np.finfo(np.float64).eps
+    with np.errstate(over="ignore"):  # The task refuses what is not finite.
+        mean = np.sum(train, axis=0) / n
+        centred = train - mean
+        # What is subtracted is what rounding left in the mean (Chan et al. 1983).
+        variance = (np.sum(centred**2, axis=0) - np.sum(centred, axis=0) ** 2 / n) / n
+        is_constant = variance <= n * eps * variance + (n * mean * eps) ** 2
+        scale = np.where(is_constant, 1.0, np.sqrt(np.maximum(variance, 0.0)))
+        return {part: (x - mean) / scale for part, x in features.items()}

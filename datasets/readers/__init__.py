@@ -1,0 +1,1 @@
+"""Files on disk as arrays, texts and clients."""

@@ -1,0 +1,472 @@
+"""Reads a user's table, CSV or Parquet, as text; what columns mean is said elsewhere.
+
+Understood: commas, semicolons, tabs or bars between cells; UTF-8 with and without a mark, UTF-16 as
+Excel writes "Unicode text", Windows's cp1252; a first line `sep=;`; line breaks inside quotes. What
+is refused is refused in one line.
+"""
+
+import bz2
+import contextlib
+import csv
+import difflib
+import gzip
+import importlib.util
+import io
+import itertools
+import lzma
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from datasets.options import MISSING_WORDS
+from datasets.readers import files
+from motley_tff.core import errors
+from motley_tff.core.errors import UserError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_DELIMITERS = (",", ";", "\t", "|")
+_HEAD_BYTES = 2**18
+# Cells are text in memory: so many times the file's size.
+_MEMORY_FACTOR = 8
+# What reads Parquet; setup.py and launch/developers.in have it, too.
+PYARROW = "pyarrow==20.0.0"
+LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
+_DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
+_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
+_POINTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
+# With separators of thousands, or both kinds of mark: 1.234,5 or 1,234.5 or 1 234 or 1.234.567.
+_SEPARATED = r"[+-]?\d{1,3}(?:(?:[.,'\u00a0\u202f ]\d{3})+[.,]\d+|(?:[.,'\u00a0\u202f ]\d{3})+)"
+_SIGNED = r"[+-]?[$€£]\s?\d+(?:[.,]\d+)*|[+-]?\d+(?:[.,]\d+)*\s?[%$€£]"
+# Beginnings of files that are no text, what they are, and what to do.
+SIGNATURES = {
+    b"PK\x03\x04": ("a workbook or a ZIP archive", "save its sheet as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook", "save its sheet as CSV"),
+    b"\x1f\x8b": ("a gzip archive", "unpack it first"),
+    b"BZh": ("a bzip2 archive", "unpack it first"),
+    b"\xfd7zXZ": ("an xz archive", "unpack it first"),
+    b"\x28\xb5\x2f\xfd": ("a zstd archive", "unpack it first"),
+    b"%PDF": ("a PDF", "save its table as CSV"),
+    b"SQLite format 3": ("an SQLite database", "export its table as CSV"),
+    b"\x93NUMPY": ("a NumPy array", "save a table as CSV"),
+    b"<?xml": ("XML", "save its table as CSV"),
+    b"<html": ("a web page", "save its table as CSV"),
+    b"<!DOCTYPE": ("a web page", "save its table as CSV"),
+}
+_PACKED: Mapping[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+# R's own, of one object or several, binary or text.
+_R = re.compile(rb"(RD[AX]\d\n)?(X\n\0\0|A\n\d\n\d{5,}\n)")
+_AS_CSV = "save it as CSV, as {}.to_csv('t.csv', index=False) does"
+_AS_CSV_IN_R = "save its table as CSV, as write.csv(x, 't.csv', row.names=FALSE, na='') does in R"
+_A_TABLE, _HEADER_AND_ROWS = "a table of text", "a header line and rows"
+_PLAIN = "write numbers with a decimal point and without separators, signs or units"
+_FORMULA = r"=[^=].*|@[A-Za-z.]+\(.*|[+-][A-Za-z(].*[(|!*/+-].*"
+
+
+class Format(NamedTuple):
+    """How a text file is written."""
+
+    encoding: str
+    delimiter: str
+    first_line: int  # How many lines are before the header.
+    columns: tuple[str, ...]
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Returns a file's cells as text, `""` where one is missing, columns by their names.
+
+    UserError if it is no table, has columns without a name or two of the same, a row of more or
+    fewer cells than the header, or would not fit in memory.
+    """
+    with errors.at(path), files.readable_as("a table", OSError):
+        return _read(path)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    head = _head(path)
+    if not head.strip():
+        raise UserError("", "an empty file", _HEADER_AND_ROWS)
+    check_file_size([path], "give fewer rows or columns")
+    if head.startswith(b"PAR1"):
+        return _checked(_parquet(path))
+    check_kind(path)
+    if not head.startswith(_UTF16_MARKS):
+        _check_no_zeros(path)
+    how = _format(head)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        try:
+            frame = _csv(path, how)
+        except UnicodeDecodeError:
+            how = how._replace(encoding="cp1252" if how.encoding == "utf-8-sig" else how.encoding)
+            frame = _csv_or_refused(path, how)
+    checked = _checked(frame)
+    if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
+        _check_no_short_rows(path, how)
+    return checked
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def check_kind(path: Path) -> None:
+    """Raises UserError if a file begins as none of a table's text does, and says what to do."""
+    head = _head(path)
+    lines = [line.strip() for line in head.removeprefix(_BYTE_ORDER_MARK).splitlines()]
+    first, second = ([line for line in lines if line] + [b"", b""])[:2]
+    reading = f"pandas.read_json({path.name!r}{', lines=True' if first.startswith(b'{') else ''})"
+    if first == b"[" or first.startswith((b"[{", b"[[")):
+        raise UserError("", "a list in JSON", _A_TABLE, _AS_CSV.format(reading))
+    if first.startswith(b"{") and first.endswith(b"}") and second.startswith(b"{"):
+        raise UserError("", "JSON Lines", _A_TABLE, _AS_CSV.format(reading))
+    for signature, (kind, advice) in SIGNATURES.items():
+        if head.startswith(signature):
+            head = _unpacked_head(path, signature)
+            if not _R.match(head):
+                raise UserError("", kind, _A_TABLE, advice)
+    if _R.match(head):
+        raise UserError("", "R's data", _A_TABLE, _AS_CSV_IN_R)
+
+
+def _unpacked_head(path: Path, signature: bytes) -> bytes:
+    """Returns how an archive's content begins, nothing of what is none."""
+    if (opener := _PACKED.get(signature)) is not None:
+        errors = (OSError, EOFError, zlib.error, lzma.LZMAError)
+        with contextlib.suppress(*errors), opener(path) as file:
+            return file.read(64)
+    return b""
+
+
+def _check_no_zeros(path: Path) -> None:
+    with path.open("rb") as file:
+        while chunk := file.read(2**24):
+            if b"\0" in chunk:
+                raise UserError("", "zero bytes", "text", "save the table as CSV in UTF-8")
+
+
+def check_file_size(paths: Iterable[Path], advice: str) -> None:
+    """UserError if the cells of files would not fit in memory as text."""
+    size = sum(path.stat().st_size for path in paths)
+    check_memory(f"{size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
+
+
+def check_memory(found: str, needed: int, advice: str) -> None:
+    """UserError that says what was `found` and an `advice` if it needs more bytes than are free."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if needed > available:
+        found = f"{found}, for which {needed / 1e9:.1f} GB of memory are needed"
+        raise UserError("", found, f"at most {available / 1e9:.1f} GB, which are free", advice)
+
+
+def _format(head: bytes) -> Format:
+    encoding = "utf-8-sig"
+    if head.startswith(_UTF16_MARKS):
+        encoding = "utf-16"
+    else:
+        try:
+            head.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            if error.start < len(head) - 4:  # Not merely cut in the middle of a character.
+                encoding = "cp1252"
+    whole = head.decode(encoding, "ignore").lstrip("\ufeff")
+    text = whole.lstrip("\r\n")  # Empty lines before the header.
+    first_line, delimiter = whole[: len(whole) - len(text)].count("\n"), ""
+    line, _, rest = text.partition("\n")
+    if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
+        first_line, delimiter, text = first_line + 1, match[1], rest
+    delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
+    with files.readable_as(_A_TABLE, csv.Error):
+        columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
+    return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
+
+
+def _cells_of(lines: Iterable[str], delimiter: str) -> Any:
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+
+
+def _check_no_short_rows(path: Path, how: Format) -> None:
+    number = how.first_line  # Of the line before.
+    with path.open(encoding=how.encoding, newline="") as file:
+        for _ in range(how.first_line):
+            file.readline()
+        reader = _cells_of(file, how.delimiter)
+        with files.readable_as(_A_TABLE, csv.Error):
+            for cells in reader:
+                if cells and len(cells) < len(how.columns):
+                    expected = f"{len(how.columns)} as in the header"
+                    found, advice = f"{len(cells)} cells", "fill the row, or take it out"
+                    raise UserError(f"line {number + 1}", found, expected, advice)
+                number = how.first_line + reader.line_num
+
+
+def _csv_or_refused(path: Path, how: Format) -> pd.DataFrame:
+    try:
+        return _csv(path, how)
+    except UnicodeDecodeError:
+        found = f"text neither in UTF-8 nor in {how.encoding}"
+        raise UserError("", found, advice="save it as UTF-8") from None
+
+
+def _unquoted(line: str) -> str:
+    return re.sub(r'"[^"]*"', "", line)
+
+
+def _csv(path: Path, how: Format) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(
+            path,
+            sep=how.delimiter,
+            encoding=how.encoding,
+            header=None,
+            names=list(range(len(how.columns))),
+            skiprows=how.first_line + 1,
+            dtype=str,
+            na_filter=False,
+            skipinitialspace=True,
+            index_col=None,
+            engine="c",
+        )
+    except pd.errors.EmptyDataError:
+        raise UserError("", "a header and no rows", _HEADER_AND_ROWS) from None
+    except pd.errors.ParserError as error:
+        reason = re.sub(r".*C error: ", "", files.one_line(error))
+        expected = "as many cells in each row as in the header, with quotes that close"
+        raise UserError("", f"no table ({reason})", expected) from error
+    if not isinstance(frame.index, pd.RangeIndex):
+        found = f"rows of {len(how.columns) + frame.index.nlevels} cells"
+        advice = "look whether a delimiter stands at each row's end"
+        raise UserError("", found, f"{len(how.columns)} as in the header", advice)
+    return frame.set_axis(list(how.columns), axis=1)
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    if importlib.util.find_spec("pyarrow") is None:
+        advice = (
+            f"put a line {PYARROW} into plugins.txt beside requirements.txt, and the next "
+            "launch/run installs it, or save the table as CSV"
+        )
+        raise UserError("", "a Parquet file", "pyarrow, which reads it", advice)
+    with files.readable_as("a Parquet file", Exception):
+        from pyarrow import parquet  # Takes 0.1 s.
+
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
+        columns = {i: (name, table.column(i)) for i, name in enumerate(table.column_names)}
+        columns.update(_index(table))
+        named = [(name, _as_text(cells)) for name, cells in columns.values() if name is not None]
+        frame = pd.concat([text for _, text in named], axis=1)
+    return frame.set_axis([name for name, _ in named], axis=1)
+
+
+def _index(table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
+    """Yields (place, (name, cells)) of a pandas index in an Arrow table: a column as others if it
+    has a name, of the name None if it has none and merely counts rows.
+    """
+    import pyarrow
+
+    facts = table.schema.pandas_metadata or {}
+    names = {column["field_name"]: column["name"] for column in facts.get("columns", ())}
+    for field in facts.get("index_columns", ()):
+        if isinstance(field, str):
+            place, name = table.column_names.index(field), names[field]
+            if name is None and not pyarrow.types.is_integer(table.schema.types[place]):
+                found = f"an index of {table.schema.types[place]} without a name"
+                expected = "one with a name, which is a column"
+                raise UserError("", found, expected, "name it, or write without it")
+            yield place, (name, table.column(place))
+        elif field["name"] is not None:
+            counted = range(field["start"], field["stop"], field["step"])
+            yield len(table.column_names), (field["name"], pyarrow.array(counted))
+
+
+def _as_text(column: Any) -> pd.Series:
+    """Returns an Arrow column's cells as a CSV would have them: 3, not 3.0."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):  # Pandas takes some of their indices only.
+        column = column.cast(column.type.value_type)
+    cells = column.to_pandas(integer_object_nulls=True)  # As floats large ones would be others.
+    text = cells.astype(str)
+    if pd.api.types.is_float_dtype(cells):
+        whole = cells.notna() & (cells % 1 == 0) & (cells.abs() < LARGEST_WHOLE)
+        text = text.where(~whole, cells.where(whole, 0).astype("int64").astype(str))
+    return text.where(cells.notna(), "")
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    names = list(frame.columns)
+    if twice := sorted({name for name in names if names.count(name) > 1 and name}):
+        raise UserError("", f"several columns {twice[0]!r}", advice="rename all but one")
+    if "" in names:
+        place = f"column {names.index('') + 1}"
+        raise UserError(place, "no name in the header", advice="give it one")
+    if not len(frame):
+        raise UserError("", "a header and no rows", _HEADER_AND_ROWS)
+    return frame
+
+
+def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -> None:
+    """UserError if a field's column is not among `columns`; `wanted` is `{field: names}`."""
+    present = list(columns)
+    for field, names in wanted.items():
+        for name in names:
+            if name not in present:
+                near = difflib.get_close_matches(name, present, n=1)
+                listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
+                advice = f"did you mean {near[0]!r}?" if near else f"give one of {listed}"
+                raise UserError(errors.name(field), name, "a column of the table", advice)
+        if twice := sorted({name for name in names if list(names).count(name) > 1}):
+            raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
+    roles = [(name, field) for field, names in wanted.items() for name in names]
+    for (name, field), (other, another) in itertools.combinations(roles, 2):
+        if name == other and field != another and "categorical" not in another:
+            expected = f"another column than that of {errors.name(another)}"
+            raise UserError(errors.name(field), name, expected, "leave one out")
+
+
+def column_error(column: pd.Series, found: str, expected: str = "", advice: str = "") -> UserError:
+    """Returns the error that something is found in a table's column."""
+    return UserError(f"column {column.name!r}", found, expected, advice)
+
+
+def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
+    """Returns whose each row is, without blanks around; UserError if a row says nothing, or one of
+    the `words` of `is_missing`.
+    """
+    ids = frame[column].str.strip()
+    if (missing := is_missing(ids, words)).any():
+        first = ids[missing].iloc[0]
+        kind = f"no client (but {first!r})" if first else "no client"
+        other = f", or give {errors.name('missing_values')} without it if it is a client"
+        found = f"{kind} in {_counted(missing)} (the header is row 1)"
+        advice = f"fill the column, or take those rows out{other if first else ''}"
+        raise column_error(ids, found, advice=advice)
+    return ids
+
+
+def examples(
+    frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns `{client id: {column: its cells as they stand}}` of some columns."""
+    cells = {name: frame[name].to_numpy() for name in names}
+    return {
+        client_id: {name: values[rows] for name, values in cells.items()}
+        for client_id, rows in by_client(client_ids(frame, client, words))
+    }
+
+
+def _counted(is_there: pd.Series) -> str:
+    number, first = int(is_there.sum()), row_number(is_there)
+    return f"{number:,} of {len(is_there):,} rows, the first in row {first}"
+
+
+def row_number(is_there: pd.Series) -> int:
+    """Returns the row in a spreadsheet of the first true value, the header being row 1."""
+    return int(np.argmax(is_there.to_numpy())) + 2
+
+
+def is_missing(column: pd.Series, words: Collection[str]) -> pd.Series:
+    """Returns where a cell has no value: empty, or one of the words, which are in small letters."""
+    codes, values = pd.factorize(column)
+    known = np.array([value.strip().lower() in ("", *words) for value in values], bool)
+    return pd.Series(known[codes], column.index)
+
+
+def label_notes(labels: pd.Series) -> list[str]:
+    """Returns a line for each class that is called as cells of other columns that have no value."""
+    texts = labels.str.strip()
+    named = texts[is_missing(texts, MISSING_WORDS)]
+    return [
+        f"{count:,} of {len(labels):,} rows have the label {word!r}, which is a class as others; "
+        f"if they have no label, give --missing_values={word}"
+        for word, count in named.value_counts().items()
+    ]
+
+
+def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
+    """Returns a column's values, float64 with not-a-number where missing, as `is_missing` says by
+    `words`; None if some are no numbers. UserError if they are formulas, infinite, or could be read
+    in two ways.
+    """
+    codes, distinct = pd.factorize(column)
+    texts = pd.Series(distinct, dtype=str).str.strip()
+    missing = is_missing(texts, words)
+    values = pd.to_numeric(texts.where(~missing, "nan"), errors="coerce")
+    odd = values.isna() & ~missing
+    if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
+        if texts[odd].str.fullmatch(_THOUSANDS).all():
+            found = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
+            raise column_error(column, found, advice=_PLAIN)
+        pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
+        if len(pointed):
+            other = f"which is thousands or a decimal point beside {texts[odd].iloc[0]}"
+            raise column_error(column, f"{pointed.iloc[0]}, {other}", advice=_PLAIN)
+        values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
+        odd = values.isna() & ~missing
+    others = texts[odd]
+    formulas = others[others.str.fullmatch(_FORMULA)]
+    if len(formulas) and len(formulas) >= len(others) / 2:
+        found = f"formulas, such as {formulas.iloc[0][:40]!r}"
+        raise column_error(column, found, advice="save their values")
+    if len(others):
+        if others.str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
+            raise column_error(column, repr(others.iloc[0]), "plain numbers", _PLAIN)
+        return None
+    if np.isinf(values).any():
+        row = row_number(pd.Series(np.isinf(values.to_numpy())[codes]))
+        advice = "leave the cell empty or give a number"
+        raise column_error(column, f"an infinite number in row {row}", advice=advice)
+    return values.to_numpy(np.float64)[codes]
+
+
+def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
+    """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
+    others and where one is missing, as `is_missing` says by `words`.
+    """
+    if (missing := is_missing(column, words)).any():
+        advice = f"fill it, or leave {errors.name('time_column')} out"
+        raise column_error(column, f"no time in {_counted(missing)}", advice=advice)
+    values = None
+    with contextlib.suppress(UserError):
+        values = numbers(column, words)
+    if values is None:
+        dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
+        if dates.isna().any():
+            bad = dates.isna()
+            found = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
+            expected = "numbers, or dates such as 2024-03-31 or 2024-03-31T12:00:00"
+            raise column_error(column, found, expected)
+        values = dates.astype("int64").to_numpy(np.float64)
+    return values
+
+
+def looks_like_dates(column: pd.Series) -> bool:
+    """Returns whether most of a column's first different values read as dates."""
+    texts = column.drop_duplicates().head(50).str.strip()
+    pattern = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
+    return bool(len(texts) and texts.str.fullmatch(pattern).mean() > 0.8)
+
+
+def by_client(ids: pd.Series, order: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields each client and its rows' numbers, clients as they first appear, rows as they stand or
+    by `order` [n], the least first.
+    """
+    codes, names = pd.factorize(ids)
+    keys = (codes,) if order is None else (order, codes)
+    rows = np.lexsort(keys)  # Stable; its last key comes first.
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    return zip(map(str, names), np.split(rows, ends[:-1]), strict=True)

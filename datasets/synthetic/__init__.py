@@ -1,0 +1,1 @@
+"""Made-up examples that look like a data set, with planted differences."""

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.kinds import next_words
+
+WORDS = ["the", "a", "c++", "naïve", "<URL>"]
+SENTENCES = [
+    "the a the",
+    "a unknown c++ naïve <URL>",
+    "",
+    "the  a",
+    " ".join(["a"] * 6),
+    " ".join(["the"] * 7),
+    " ".join(["nothing"] * 30),
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return next_words.word_table(WORDS, oov=6)
+
+
+def test_known_words_have_their_rank_and_others_one_id(table):
+    ids = table.lookup(tf.constant([["a", "naïve"], ["The", ""]]))
+    np.testing.assert_array_equal(ids, [[2, 4], [6, 6]])
+    assert ids.dtype == tf.int32
+    assert table.lookup(tf.constant([], tf.string)).shape == [0]
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b", "a"]])
+def test_words_that_make_no_table(words):
+    with pytest.raises(ValueError, match="Expected"):
+        next_words.word_table(words, oov=6)
+
+
+def test_encoding_is_that_of_tff_baselines(table):
+    from tensorflow_federated.python.simulation.baselines.stackoverflow import (
+        word_prediction_preprocessing as published,
+    )
+
+    to_ids = published.build_to_ids_fn(WORDS, max_sequence_length=7)
+    expected = np.zeros((len(SENTENCES), 8), np.int32)
+    for row, sentence in zip(expected, SENTENCES, strict=True):
+        ids = to_ids({"tokens": tf.constant(sentence)}).numpy()
+        row[: len(ids)] = ids
+    found = next_words.encode(tf.constant(SENTENCES), table, 7, bos=7, eos=8)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == tf.int32
+
+
+def test_encoding_in_a_plain_graph_that_captures_nothing(table):
+    with tf.Graph().as_default() as graph:
+        sentences = tf.compat.v1.placeholder(tf.string, [None])
+        ids = next_words.encode(sentences, table, 3, bos=7, eos=8)
+        assert ids.shape.as_list() == [None, 4]
+        with tf.compat.v1.Session(graph=graph) as session:
+            found = session.run(ids, {sentences: SENTENCES[:1]})
+            nothing = session.run(ids, {sentences: []})
+    np.testing.assert_array_equal(found, [[7, 1, 2, 1]])
+    assert nothing.shape == (0, 4)
+
+
+def test_losses_and_accuracies_by_hand():
+    labels = tf.constant([[3, 1, 4, 0], [2, 0, 0, 0]])
+    logits = np.zeros((2, 4, 5), np.float32)
+    logits[0, 0, 3] = logits[0, 2, 4] = logits[1, 0, 1] = logits[0, 3, 0] = 100
+    losses, weights = next_words.token_cross_entropy(labels, tf.constant(logits))
+    np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
+    np.testing.assert_allclose(losses[0, :3], [0, np.log(5), 0], atol=1e-6)
+    correct, weights = next_words.TokenAccuracy((next_words.PAD, 4))(labels, tf.constant(logits))
+    np.testing.assert_array_equal(weights, [[1, 1, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(correct[0], [1, 0, 1, 1])
+    assert float(tf.reduce_sum(correct * weights) / tf.reduce_sum(weights)) == pytest.approx(1 / 3)
+    _, weights = next_words.TokenAccuracy((next_words.PAD,))(labels, tf.constant(logits))
+    np.testing.assert_array_equal(weights, tf.cast(labels != 0, tf.float32))
+
+
+def test_a_unigram_needs_a_token_accuracy():
+    from tests import toy
+
+    with pytest.raises(TypeError, match="token accuracy"):
+        next_words.unigram_accuracy(toy.classifier_task(), "test")

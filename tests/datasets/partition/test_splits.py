@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn import preprocessing
+
+from datasets.options import SiloShares
+from datasets.partition import splits
+from tests.errors import refused
+
+# RandomState(13).permutation(10)
+PERMUTATION = [3, 5, 6, 1, 4, 7, 8, 9, 0, 2]
+
+
+def test_clients_are_permuted_by_seed_13_valid_first_then_test():
+    ids = [f"c{i}" for i in range(10)]
+    train, valid, test = splits.split_clients(ids, 2, 3)
+    assert valid == ("c3", "c5")
+    assert test == ("c6", "c1", "c4")
+    assert train == ("c7", "c8", "c9", "c0", "c2")
+    permuted = np.random.RandomState(13).permutation(ids).tolist()
+    assert [*valid, *test, *train] == permuted
+
+
+@pytest.mark.parametrize(
+    ("clients", "counts"), [(836, (100, 125)), (100, (12, 15)), (3400, (408, 510)), (3, (1, 1))]
+)
+def test_other_populations_keep_proportions_rounded_down(clients, counts):
+    assert splits.proportional_counts(clients) == counts
+
+
+def test_too_few_clients():
+    with refused(found="2 clients", expected="more than 2"):
+        splits.split_clients(["a", "b"], 1, 1)
+
+
+def test_clients_that_cannot_be_halved_are_left_out_by_name():
+    sizes = {str(i): 5 for i in range(10)}
+    # In order: two validate, three test. 5 has one example, 6 none; 7 trains on its one.
+    sizes.update({"5": 1, "6": 0, "7": 1})
+    split = splits.split_population(sizes, 2, 3)
+    assert split.valid == ("3",)
+    assert split.test == ("1", "4")
+    assert split.train == ("7", "8", "9", "0", "2")
+    assert split.left_out == {
+        "no examples": ["6"],
+        "fewer than 2 examples: cannot be halved": ["5"],
+    }
+    with refused(found="no valid client of 2 with 2 examples"):
+        splits.split_population(dict.fromkeys(sizes, 1), 2, 3)
+
+
+def published_order(num_examples):
+    """tf.data's own shuffle in a graph of its own, where no global seed can reach it."""
+    with tf.Graph().as_default():
+        shuffled = tf.data.Dataset.range(num_examples).shuffle(
+            418, seed=13, reshuffle_each_iteration=False
+        )
+        rows = shuffled.batch(num_examples).get_single_element()
+        with tf.compat.v1.Session() as session:
+            return session.run(rows)
+
+
+@pytest.mark.parametrize("num_examples", [1, 2, 7, 30, 418])
+def test_shuffle_is_the_published_one(num_examples):
+    expected = published_order(num_examples)
+    np.testing.assert_array_equal(splits.shuffled_order(num_examples), expected)
+    in_graph = tf.function(splits.shuffled_order, input_signature=[tf.TensorSpec([], tf.int32)])
+    for _ in range(2):
+        np.testing.assert_array_equal(in_graph(num_examples), expected)
+
+
+def test_shuffle_is_this_one():
+    expected = [5, 28, 9, 27, 4, 11, 1, 19, 21, 3, 14, 2, 16, 20, 10]
+    np.testing.assert_array_equal(splits.shuffled_order(30)[:15], expected)
+
+
+def test_shuffle_does_not_depend_on_a_global_seed():
+    expected = splits.shuffled_order(30).numpy()
+    try:
+        tf.random.set_seed(99)
+        np.testing.assert_array_equal(splits.shuffled_order(30), expected)
+        np.testing.assert_array_equal(tf.function(lambda: splits.shuffled_order(30))(), expected)
+    finally:
+        tf.random.set_seed(None)
+
+
+@pytest.mark.parametrize("num_examples", [2, 3, 31])
+def test_halves_of_arrays_and_of_tensors_are_the_same(num_examples):
+    examples = {"x": np.arange(num_examples * 2).reshape(-1, 2), "y": np.arange(num_examples)}
+    arrays = splits.halve(examples)
+    signature = {
+        "x": tf.TensorSpec([None, 2], tf.int64),
+        "y": tf.TensorSpec([None], tf.int64),
+    }
+    tensors = tf.function(splits.halve, input_signature=[signature])(examples)
+    order = published_order(num_examples)
+    half = num_examples // 2
+    for part, rows in (("personalization", order[:half]), ("evaluation", order[half:])):
+        assert isinstance(arrays[part]["y"], np.ndarray)
+        for field, values in examples.items():
+            np.testing.assert_array_equal(arrays[part][field], values[rows])
+            np.testing.assert_array_equal(tensors[part][field], values[rows])
+
+
+def test_halves_in_order():
+    halves = splits.halve({"x": np.arange(5)}, shuffle=False)
+    assert halves["personalization"]["x"].tolist() == [0, 1]
+    assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
+
+
+def test_silo_split_by_hand():
+    parts = splits.split_silo(7, 100)
+    assert parts["test"].tolist() == [1, 2]
+    assert parts["valid"].tolist() == [4]
+
+
+def test_shares_that_leave_a_silo_nothing_to_train_on():
+    with refused(found="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
+        splits.split_silo(3, 0, SiloShares(0.3, 0.6))
+
+
+def test_scaling_is_by_the_train_part_and_keeps_constant_features():
+    train = np.array([[0.0, 5.0], [2.0, 5.0]])
+    scaled = splits.scale_by_train(
+        {"train": train, "valid": np.array([[3.0, 6.0]]), "test": np.zeros((0, 2))}
+    )
+    np.testing.assert_allclose(scaled["train"], [[-1, 0], [1, 0]])
+    np.testing.assert_allclose(scaled["valid"], [[2, 1]])
+    assert scaled["test"].shape == (0, 2)
+    assert scaled["train"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.15, 0.15), (0.2, 0.2), (0.45, 0.45), (0.05, 0.9), (0.6, 0.3)]
+)
+def test_silos_of_the_least_size_and_more_have_all_parts(shares):
+    shares = SiloShares(*shares)
+    least = splits.least_silo(shares)
+    for size in range(least, least + 30):
+        parts = splits.split_silo(size, 0, shares)
+        assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size
+
+
+def test_features_are_scaled_as_scikit_learn_scales_them():
+    """To the byte, where features are constant, far from 0, or constant but for rounding."""
+    rng = np.random.default_rng(0)
+    train = rng.normal(size=(37, 5))
+    train[:, 0], train[:, 1], train[0, 3] = 0.1, 1e9 + train[:, 1], 1e6
+    train[:, 2] = 1e8 + 1e-8 * (train[:, 2] > 0)
+    other = rng.normal(size=(4, 5))
+    scaler = preprocessing.StandardScaler().fit(train)
+    scaled = splits.scale_by_train({"train": train, "test": other, "valid": other[:0]})
+    for part, features in (("train", train), ("test", other), ("valid", other[:0])):
+        expected = (features - scaler.mean_) / scaler.scale_
+        np.testing.assert_array_equal(scaled[part], expected, strict=True)
