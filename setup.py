@@ -19,7 +19,7 @@ COMMANDS = [
     "motley_metrics=launch.metrics.command:run",
     "motley_generative=launch.generative.command:run",
     "motley_sweep=launch.sweeps.command:run",
-    "motley_report=launch.report:run",
+    "motley_report=launch.report.command:run",
     "motley_rerun=launch.rerun:run",
     "motley_worker=launch.worker:run",
 ]
@@ -90,12 +90,17 @@ setuptools.setup(
     ),
     package_data={
         "datasets.synthetic": ["*.png", "*.yaml"],
-        "launch": ["flagfiles/*", "grids/*", "experiments/*/*", "slurm/*"],
-        "motley_tff": [
+        "launch": [
+            "flagfiles/*",
+            "grids/*",
+            "experiments/*/*",
             "report/*.css",
             "report/*.js",
             "report/*.mplstyle",
             "report/*.yaml",
+            "slurm/*",
+        ],
+        "motley_tff": [
             "tables/*.csv",
         ],
     },

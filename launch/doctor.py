@@ -312,7 +312,7 @@ def _odd(options: datasets.DataOptions, task: Any) -> list[str]:
 def _pictures(task: Any, name: str, sizes: Any, shares: Any, folder: pathlib.Path) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
     from datasets import description  # With TensorFlow, 1.7 s.
-    from motley_tff.report import heterogeneity  # With Matplotlib, 220 ms.
+    from launch.report import heterogeneity  # With Matplotlib, 220 ms.
 
     images = description.images(task)
     kinds = ("heterogeneity", "sizes", "images")

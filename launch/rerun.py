@@ -70,7 +70,8 @@ def main(run: str) -> int:
         found, advice = "the run of an earlier motley_rerun", f"remove it, or give another {_ROOT}"
         raise UserError(str(second), found, "none", advice)
     _tables(first)  # What cannot be compared is not trained.
-    status = _train(_command(first, record, root))
+    moved = {name: path for name in _PLACES if (path := FLAGS[name].value)}
+    status = _train(_command(first, record, root, moved))
     if status:
         raise UserError(f"the trainer ended with status {status}", advice="see its message above")
     again = _record(second)
@@ -151,8 +152,12 @@ def _tables(run: pathlib.Path) -> dict[str, pd.DataFrame]:
     return tables
 
 
-def _command(run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path) -> list[str]:
-    """Returns the trainer's command line: the flags that decided the numbers, and the data."""
+def _command(
+    run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path, moved: Mapping[str, str]
+) -> list[str]:
+    """Returns the trainer's command line: the flags that decided the numbers, and the data, which
+    may have `moved`.
+    """
     command = [str(argument) for argument in record["command"]]
     trainer = str(record.get("trainer") or pathlib.Path(command[0]).stem)
     if trainer not in TRAINERS:
@@ -162,6 +167,7 @@ def _command(run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path) -
     arguments = {
         **{k: v for k, v in record["flags"].items() if k not in defaults or v != defaults[k]},
         **_places(record, command),
+        **moved,
         # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
         **{k: v for k, v in record.get("silos_a_round", {}).items() if v is not None},
         "root_output_dir": str(root),
@@ -172,14 +178,12 @@ def _command(run: pathlib.Path, record: Mapping[str, Any], root: pathlib.Path) -
 
 
 def _places(record: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
-    """Returns where the data are: as this command's flags say, as run.json does, or, of an older
-    one, as the first run's command did.
-    """
+    """Returns where the data were: as run.json says, or, in an older one, the run's command."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in _PLACES:
         parser.add_argument(f"--{name}", f"-{name}", nargs="?")
     older = vars(parser.parse_known_args(command)[0])
-    return {name: FLAGS[name].value or record.get(name, older[name]) for name in _PLACES}
+    return {name: record.get(name, older[name]) for name in _PLACES}
 
 
 def _argument(name: str, value: Any) -> str:

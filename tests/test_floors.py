@@ -16,7 +16,6 @@ FLOORS = (
     "motley_tff.generative",
     "motley_tff.backends",
     "motley_tff.experiment",
-    "motley_tff.report",
     "motley_tff.interface",
     "datasets.label_partition",
     "datasets.options",

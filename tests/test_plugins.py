@@ -10,9 +10,9 @@ import pytest
 from absl import flags
 
 import datasets
+from launch.report import names
 from motley_tff import algorithms, interface
 from motley_tff.core import plugins
-from motley_tff.report import names
 from tests import plugin_package
 from tests.contracts import in_process
 from tests.errors import refused

@@ -60,7 +60,7 @@ def train(trainer: str) -> None:
             )
             interface.run_config(create_task, wanted.run, directory, reporter, progress.warn)
         if directory.table("relations").exists():
-            from motley_tff.report import relations  # Matplotlib takes 0.5 s.
+            from motley_tff.tables import relations  # Matplotlib takes 0.5 s.
 
             relations.update(directory.figures / "relations.png", directory.table("relations"))
         closing_table.show(directory, wanted)

@@ -1,6 +1,6 @@
 """motley_report and FedEval's radar read what trainers write: real runs, small ones.
 
-What they make of numbers is tested on tables of chosen numbers (`tests/report`,
+What they make of numbers is tested on tables of chosen numbers (`tests/launch/report`,
 `tests/launch/experiments/test_radar`); here each number has to be the one that the run itself says.
 """
 
@@ -11,11 +11,11 @@ import math
 import numpy as np
 import pytest
 
-from motley_tff.report import building, comparisons, figures, paper_tables, runs
+from launch.report import building, comparisons, figures, paper_tables, runs
 from tests.contracts import in_process
 from tests.launch import commands
 from tests.launch.experiments import test_radar
-from tests.report import test_page
+from tests.launch.report import test_page
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
 _SILOS = ("--total_rounds=2", "--rounds_per_evaluation=1", "--backend=sequential")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from launch.metrics import tables
-from motley_tff.report import runs
+from launch.report import runs
 from motley_tff.tables import client_tables
 from tests.contracts import in_process
 

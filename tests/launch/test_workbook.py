@@ -11,7 +11,7 @@ from motley_tff.files import csv_files
 from motley_tff.tables import columns
 from tests.errors import refused
 from tests.launch import commands
-from tests.report import written
+from tests.launch.report import written
 
 
 @pytest.fixture(scope="module")

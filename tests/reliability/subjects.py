@@ -20,11 +20,11 @@ import datasets
 from datasets.models import inception_features
 from datasets.prepare import adni, stack_exchange, ted_multi
 from launch.metrics import output as metrics_output, tables as metrics_tables
+from launch.report import building, runs
 from launch.sweeps import grids, plans, results
 from motley_tff.experiment import checkpoints, run_directory
 from motley_tff.files import model_files
 from motley_tff.metrics.generative import client_features, scores
-from motley_tff.report import building, runs
 from motley_tff.tables import client_tables, columns
 from tests.datasets import (
     adni_archive,
@@ -38,8 +38,8 @@ from tests.datasets import (
     test_vehicle,
 )
 from tests.datasets.prepare import test_stack_exchange
+from tests.launch.report import written
 from tests.reliability import mutations
-from tests.report import written
 
 Path = pathlib.Path
 

@@ -22,12 +22,12 @@ import pandas as pd
 from absl import flags
 from matplotlib.figure import Figure
 
+from launch.report import comparisons, improvement, page, runs as runs_lib, style
+from launch.report.comparisons import Comparison, Value
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.files import text_tables
 from motley_tff.metrics.quantum_of_improvement import QUANTUM
-from motley_tff.report import comparisons, improvement, page, runs as runs_lib, style
-from motley_tff.report.comparisons import Comparison, Value
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Directory of the figures.", required=True)

@@ -17,14 +17,14 @@ import numpy as np
 import pandas as pd
 from absl import flags
 
+from launch.report import runs as run_directories
+from launch.report.comparisons import FIRST_COUNTS
+from launch.report.runs import Run
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics import scorecard
-from motley_tff.report import runs as run_directories
-from motley_tff.report.comparisons import FIRST_COUNTS
-from motley_tff.report.runs import Run
 from motley_tff.tables import client_tables, columns
 
 FLAGS = flags.FLAGS
@@ -121,7 +121,7 @@ def main(*paths: str) -> None:
     _print(rows, runs[0].metric, attacked)
     if folder is None:
         return
-    from motley_tff.report import radar  # Matplotlib takes 0.5 s.
+    from launch.report import radar  # Matplotlib takes 0.5 s.
 
     folder.mkdir(exist_ok=True)
     table, header = folder / "scorecard.csv", (*known, *attacked)

@@ -281,7 +281,7 @@ def _print_preferred(rows: Rows) -> None:
 
 def _draw(folder: pathlib.Path, rows: Rows) -> Sequence[pathlib.Path]:
     """Draws both forms of each score over the parameter, or against each other without one."""
-    from motley_tff.report import style  # Matplotlib takes 0.5 s.
+    from launch.report import style  # Matplotlib takes 0.5 s.
 
     names = _names(rows)
     varied = [row for row in rows if row["parameter"] is not None]

@@ -110,7 +110,7 @@ def _scored(examples: Examples) -> dict[str, Any]:
 
 def _show(folder: pathlib.Path, examples: Examples) -> None:
     """Writes a case's scores.csv, as runs leave it, and the figures that the report draws of it."""
-    from motley_tff.report import score_figures, style  # Matplotlib takes 0.5 s.
+    from launch.report import score_figures, style  # Matplotlib takes 0.5 s.
 
     folder.mkdir(exist_ok=True)
     keys = {"run_id": folder.name, "dataset": "normal", "algorithm": "none", "base_random_seed": 0,

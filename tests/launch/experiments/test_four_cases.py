@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from launch.report import score_figures
 from motley_tff.metrics import roc_auc
-from motley_tff.report import score_figures
 from motley_tff.tables import client_tables
 from tests.launch import commands
 

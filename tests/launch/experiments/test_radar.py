@@ -10,7 +10,7 @@ import pytest
 from motley_tff.tables import columns
 from tests.errors import refused
 from tests.launch import commands
-from tests.report import written
+from tests.launch.report import written
 
 FLAGS = {
     "algorithm": "fedavg", "total_rounds": 4, "client_learning_rate": 0.1, "aggregator": "mean",

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from motley_tff.report import comparisons, improvement, runs
+from launch.report import comparisons, improvement, runs
 from tests.launch import commands
-from tests.report import written
+from tests.launch.report import written
 
 
 @pytest.fixture(scope="module", autouse=True)

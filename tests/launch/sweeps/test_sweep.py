@@ -14,8 +14,8 @@ import pytest
 from absl.testing import flagsaver
 
 import motley_tff
+from launch.report import building, runs
 from launch.sweeps import data_check, grids, plans
-from motley_tff.report import building, runs
 from motley_tff.tables import columns, comparable
 from tests.contracts import in_process
 from tests.launch import commands

@@ -1,0 +1,46 @@
+"""Rules by which a client keeps the global model (Motley section 3.1's open remark)."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from launch.report import style
+from launch.report.comparisons import Comparison
+from launch.report.runs import Run
+
+_SHOWN = ("mean", "hurt (%)", "accepting (%)")
+
+
+def data(comparison: Comparison) -> pd.DataFrame:
+    """Returns the metric, % hurt and % accepting of every rule, an algorithm's rows together."""
+    return comparison.over_seeds(_table, "rule", sort=False)
+
+
+def _table(run: Run) -> pd.DataFrame | None:
+    rows = run.reported("acceptance")
+    if rows is None:
+        return None
+    share = 100.0 * rows["num_accepted"] / rows["num_clients"]
+    columns = (rows["rule"], rows["personalized_mean"], rows["pct_clients_hurt"], share)
+    return pd.DataFrame(dict(zip(("rule", *_SHOWN), columns, strict=True)))
+
+
+def draw(rows: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
+    """Draws a line of dots for each rule: metric, % hurt, % accepted."""
+    number = len(rows)
+    height = 0.75 + 0.17 * number
+    figure, [axes] = style.panels(1, 3, height=height, sharey=True, width_ratios=(1.7, 1, 1))
+    for ax, name in zip(axes, _SHOWN, strict=True):
+        for place, row in enumerate(rows.to_dict("records")):
+            label = row["algorithm"]
+            style.point(ax, row[name], place, styles[label], label, xerr=row[f"{name}_std"])
+        ax.set_xlabel(comparison.metric_label if name == "mean" else name, fontsize=7)
+        ax.grid(axis="y")
+        ax.tick_params(axis="x", labelsize=6)
+    axes[0].set_yticks(range(number), map(style.plain, rows["rule"]), fontsize=6)
+    axes[0].set_ylim(number - 0.5, -0.5)
+    # Markers at an end of their panel would be cut in half.
+    axes[0].margins(x=0.1)
+    axes[1].set_xlim(0, 1.1 * max(1.0, axes[1].dataLim.x1))
+    axes[2].set_xlim(0, 110)
+    style.legend_below(figure, axes[0])
+    return figure

@@ -1,0 +1,235 @@
+"""From paths to a folder with figures, tables and the page."""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from launch.report import (
+    comparisons,
+    explorer,
+    figures,
+    generated_sets,
+    heterogeneity,
+    page,
+    paper_tables,
+    radar,
+    runs,
+    score_figures,
+    style,
+)
+from motley_tff.core import errors
+from motley_tff.core.errors import UserError
+from motley_tff.files import csv_files
+from motley_tff.metrics import hurt as hurt_lib, statistics
+
+_PICTURES = "scores of their pictures, which motley_generative makes; the nets' own are none"
+_RUN_COLUMNS = (
+    "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
+)  # fmt: skip
+# Whoever gives hundreds of runs is told of these.
+_MAX_LISTED_RUNS = 200
+
+
+class Built(NamedTuple):
+    """What was written: the page, other files, and (title, what it needs) of absent figures; and
+    warnings of paths without tables and of runs that should not be compared.
+    """
+
+    page: pathlib.Path
+    files: list[pathlib.Path]
+    absent: list[tuple[str, str]]
+    warnings: list[str]
+
+
+def build(
+    paths: Sequence[str],
+    folder: pathlib.Path,
+    vector: str,
+    on_comparison: Callable[[str], None] = lambda name: None,
+    anyway: bool = False,
+) -> Built:
+    """Draws and writes a report of directories of runs and sweeps; `vector` is `svg` or `pdf`.
+
+    The folder is made if it is not there; `on_comparison` is called with each data set's name
+    before it is drawn. A UserError if a path or a table is not as it should be, the folder cannot
+    be written, or, unless they are compared `anyway`, runs are not scored on the same.
+    """
+    inputs = runs.find(paths)
+    compared = comparisons.compare(inputs, anyway)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        advice = f"choose another {errors.name('output_dir')}"
+        raise UserError(str(folder), error.strerror, "a folder to write", advice) from error
+    files = [table] if (table := _write_tables(compared, folder)) else []
+    drawing = figures.Folder(folder, vector)
+    sections = [s for s in _sections(inputs, compared, drawing, on_comparison) if s is not None]
+    images = [image for section in sections for image in section.images]
+    titles = {image.title for image in images} | {section.title for section in sections}
+    known = figures.WORDS.values()
+    absent = [(w.heading, w.needs) for w in known if w.needs and w.heading not in titles]
+    if inputs.generators:
+        absent.append((f"Tables of generators' runs ({len(inputs.generators)})", _PICTURES))
+    missing = [str(error) for error in inputs.missing]
+    sections += [_section_of_absent(absent, missing), _section_of_runs(compared)]
+    names = ", ".join(dict.fromkeys(comparison.dataset for comparison in compared))
+    title = "Personalized federated learning" + (f": {names}" if names else "")
+    target = folder / "report.html"
+    with csv_files.replacing(target) as file:
+        file.write(page.page(title, sections))
+    files += [path for image in images for path in image.files]
+    warnings = [f"warning: {line}" for line in missing]
+    warnings += [warning for comparison in compared for warning in comparison.warnings]
+    return Built(target, files, absent, warnings)
+
+
+def _sections(
+    inputs: runs.Inputs,
+    compared: Sequence[comparisons.Comparison],
+    drawing: figures.Folder,
+    on_comparison: Callable[[str], None],
+) -> Iterator[page.Section | None]:
+    """Yields the page's sections, None for one of which there are no data."""
+    yield explorer.section(compared)
+    yield section_of_tables(compared)
+    for comparison, stem in zip(compared, stems(compared), strict=True):
+        on_comparison(comparison.dataset)
+        images, absent = figures.draw_all(comparison, stem, drawing)
+        yield section_of_comparison(comparison, f"data-{stem}", images, absent)
+    rounds = {run.path.resolve(): run.round for run in inputs.runs}
+
+    def draw_scores(path: pathlib.Path) -> Iterator[style.Drawn]:
+        return score_figures.draw(path, rounds.get(path.parent.resolve()))
+
+    yield _section_of_files("labels", inputs, heterogeneity.drawn, drawing)
+    yield _section_of_files("scorecards", inputs, radar.drawn, drawing)
+    yield _section_of_files("generated", inputs, generated_sets.draw, drawing)
+    yield _section_of_files("examples", inputs, draw_scores, drawing)
+
+
+def _section_of_files(
+    name: str,
+    inputs: runs.Inputs,
+    draw: Callable[[pathlib.Path], Iterable[style.Drawn]],
+    drawing: figures.Folder,
+) -> page.Section | None:
+    """Returns the figures of tables of one kind, which `draw` yields for each."""
+    paths, images = inputs.tables[name], []
+    prefixes = _all_different(slug(path.stem) for path in paths)
+    for path, prefix in zip(paths, prefixes, strict=True):
+        with style.settings():
+            for drawn in draw(path):
+                stem = prefix if drawn.name == name else f"{prefix}_{drawn.name}"
+                title = f"{figures.WORDS[drawn.name].title} ({path.parent.name}/{path.name})"
+                images.append(drawing.add(drawn, stem, str(path), title))
+    heading = figures.WORDS[name].heading
+    return page.Section(name, heading, page.figures(images), images) if images else None
+
+
+def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
+    """Returns a prefix for the files of each comparison, all different."""
+    return _all_different(
+        slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared
+    )
+
+
+def _all_different(names: Iterable[str]) -> list[str]:
+    """Returns names with a number behind each that is not the first of its kind."""
+    names = list(names)
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{n}.{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
+
+
+def slug(text: str) -> str:
+    """Returns text as a part of a file name: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "data"
+
+
+def _write_tables(
+    compared: Sequence[comparisons.Comparison], folder: pathlib.Path
+) -> pathlib.Path | None:
+    """Writes the numbers of Tables 4 to 7; returns where, None without any."""
+    if not any(comparison.series for comparison in compared):
+        return None
+    rows = [row for comparison in compared for row in paper_tables.rows(comparison)]
+    path = folder / "tables.csv"
+    csv_files.write(path, paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
+    return path
+
+
+def section_of_tables(compared: Sequence[comparisons.Comparison]) -> page.Section | None:
+    """Returns Tables 4 to 7, and of how many seeds they are."""
+    tables = [
+        page.table(f"Table {t.number}. {t.title}", t.header, t.cells, grouped=True)
+        for t in paper_tables.tables(compared)
+    ]
+    counts = [
+        f"{comparison.dataset}: " + ", ".join(map(_seeds, comparison.series))
+        for comparison in compared
+        if comparison.series
+    ]
+    note = page.paragraph(
+        "Numbers from clients.csv in the layout of Motley's tables; tables.csv has them in full. "
+        f"Standard deviations are the population's (divided by n). Seeds: {'; '.join(counts)}."
+    )
+    return page.Section("tables", "Tables", "\n".join([*tables, note])) if tables else None
+
+
+def _seeds(series: comparisons.Series) -> str:
+    repeated = len(series.runs) > series.num_seeds
+    runs = f" in {len(series.runs)} runs, those of a seed averaged" if repeated else ""
+    return f"{series.label} {series.num_seeds}{runs}"
+
+
+def section_of_comparison(
+    comparison: comparisons.Comparison,
+    anchor: str,
+    images: Sequence[page.Image],
+    absent: Sequence[figures.Kind],
+) -> page.Section:
+    """Returns one data set's figures, the settings behind their labels, and what is left out."""
+    settings = [
+        f"{series.label}: {', '.join(f'{flag}={value}' for flag, value in series.setting.items())}"
+        for series in comparison.series
+        if series.setting
+    ]
+    parts = [*map(page.paragraph, comparison.warnings), page.figures(images)]
+    if settings:
+        parts.append(page.paragraph("Settings in which runs of one algorithm differ:"))
+        parts.append(page.items(settings))
+    if absent:
+        titles = ", ".join(kind.words.title for kind in absent)
+        parts.append(page.paragraph(f"Left out here: {titles}."))
+    title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
+    return page.Section(anchor, title, "\n".join(parts), images)
+
+
+def _section_of_absent(absent: Sequence[tuple[str, str]], missing: Sequence[str]) -> page.Section:
+    """Returns the list of figures that could not be drawn, and lines on paths without tables."""
+    parts = [page.items(missing)] if missing else []
+    if absent:
+        parts.append(page.paragraph("The given directories hold no data for these figures:"))
+        parts.append(page.items(f"{title}: needs {needs}" for title, needs in absent))
+    return page.Section("left-out", "Left out", "".join(parts) or page.paragraph("Nothing."))
+
+
+def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:
+    """Returns the list of runs with their test numbers."""
+    series = [s for comparison in compared for s in comparison.series]
+    rows = [_run_cells(s.label, run) for s in series for run in s.runs]
+    text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
+    note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
+    table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
+    return page.Section("runs", "Runs", note + table)
+
+
+def _run_cells(label: str, run: runs.Run) -> list[str]:
+    values = run.values
+    facts = (run.seed, run.round, len(values.client_ids))
+    mean, hurt = statistics.mean(values, "personalized"), hurt_lib.pct_clients_hurt(values)
+    name = f"{run.dataset}: {label}"
+    shown = f"{mean:.5g}" if np.isfinite(mean) else "diverged"
+    return [run.run_id, name, *map(str, facts), shown, f"{hurt:.1f}", str(run.path)]

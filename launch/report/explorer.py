@@ -1,0 +1,133 @@
+"""The explorer in `report.html`: every test client of every run, to be looked into.
+
+Its data stand in the page as JSON, numbers in them as base64 of little-endian bytes. A metric's
+values have 16 bits, 65,534 steps over what a candidate's values range over, so that one that
+diverges leaves the others as they are; whether a client is hurt, means and shares of the hurt are
+exact. What would make the page too large is left out and named.
+"""
+
+import base64
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from launch.report import page
+from launch.report.comparisons import Comparison
+from launch.report.runs import Run
+from motley_tff.metrics import hurt as hurt_lib, statistics
+
+_EMPTY = 65_535
+# In the page, all runs together: it stays below 30 MB, of which figures take a few.
+_MOST_BYTES = 20_000_000
+_SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
+_NOTE = (
+    "A point is a test client. Drag over points to select them, or use the boxes; the table lists "
+    "those who lose most first. Values are rounded to 65,534 steps over a candidate's range, gains "
+    "below that are 0; who is hurt, and means and shares over all clients, are exact."
+)
+
+
+def section(compared: Iterable[Comparison]) -> page.Section | None:
+    """Returns the part of the page; None without runs."""
+    runs = _named(
+        (series.label, run)
+        for comparison in compared
+        for series in comparison.series
+        for run in series.runs
+    )
+    if not runs:
+        return None
+    shown: list[dict[str, Any]] = []
+    room, left_out = _MOST_BYTES, []
+    for name, run in runs:
+        encoded = _encoded(name, run)
+        size = len(page.data_text(encoded).encode())
+        if size > room:
+            left_out.append(name)
+        else:
+            room -= size
+            shown.append(encoded)
+    body = page.paragraph(_NOTE) if shown else ""
+    if left_out:
+        body += page.paragraph("Too many clients for one page, left out:") + page.items(left_out)
+    script = _SCRIPT.read_text(encoding="utf-8") if shown else ""
+    return page.Section("explorer", "Explorer", body, script=script, data={"runs": shown})
+
+
+def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
+    """Returns runs with names that tell them apart: with their directories where they must be."""
+    named = [(f"{label}, {run.dataset}, {run.run_id}", run) for label, run in runs]
+    counts = collections.Counter(name for name, _ in named)
+    return [(name if counts[name] == 1 else f"{name}, {run.path}", run) for name, run in named]
+
+
+def _values(run: Run) -> dict[str, np.ndarray]:
+    """Returns every candidate's value for every client, and the chosen one's, which comes last."""
+    table, baseline = run.reported("candidates"), run.values.baseline
+    columns = {"baseline": np.where(np.isfinite(baseline), baseline, np.nan)}
+    if table is not None:
+        wide = table.assign(candidate=table["candidate"].astype(str)).pivot_table(
+            index="client_id", columns="candidate", values="value", sort=False, dropna=False
+        )
+        # Nine digits name a float32; read as one, what is equal is equal.
+        wide = wide.reindex(run.values.client_ids).astype(np.float32).astype(float)
+        # Candidate 0, the first one, mostly is the baseline itself.
+        if np.array_equal(wide.iloc[:, 0], columns["baseline"], equal_nan=True):
+            wide = wide.iloc[:, 1:]
+        columns |= {f"candidate {name}": wide[name].to_numpy() for name in wide}
+    return columns | {"personalized": run.values.personalized}
+
+
+def _encoded(name: str, run: Run) -> dict[str, Any]:
+    """Returns what the script reads of a run; values are [num_candidates, num_clients]."""
+    candidates = _values(run)
+    values = np.array(list(candidates.values()), float)
+    codes, lows, highs = _coded(values)
+    clients = run.values
+    each = [dataclasses.replace(clients, personalized=row) for row in values]
+    hurt = np.array([of_model.is_hurt for of_model in each])
+    means = [statistics.mean(of_model, "personalized") for of_model in each]
+    return {
+        "name": name,
+        "metric": run.metric,
+        "higher": run.higher_is_better,
+        "ids": clients.client_ids.astype(str).tolist(),
+        "groups": None if clients.groups is None else clients.groups.astype(str).tolist(),
+        "personalization": _sizes(run.rows.get("num_personalization_examples")),
+        "evaluation": _sizes(clients.num_evaluation_examples),
+        "candidates": list(candidates),
+        "lows": lows.tolist(),
+        "highs": highs.tolist(),
+        "values": _base64(codes),
+        "hurt": _base64(np.packbits(hurt, axis=1)),
+        "means": [float(mean) if np.isfinite(mean) else None for mean in means],
+        "pctHurt": [round(hurt_lib.pct_clients_hurt(of_model), 1) for of_model in each],
+    }
+
+
+def _coded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns values as steps of their own row's range, and every row's lowest and highest."""
+    known = np.isfinite(values)
+    lows = np.min(values, axis=1, where=known, initial=np.inf)
+    highs = np.max(values, axis=1, where=known, initial=-np.inf)
+    lows, highs = (np.where(lows <= highs, ends, 0.0) for ends in (lows, highs))
+    steps = (highs - lows) / (_EMPTY - 1)
+    steps[steps == 0] = 1.0
+    offsets = np.where(known, values - lows[:, None], 0.0)
+    codes = np.where(known, np.rint(offsets / steps[:, None]), _EMPTY)
+    return codes.astype(np.uint16), lows, highs
+
+
+def _sizes(values: Any) -> str | None:
+    if values is None:
+        return None
+    numbers = np.asarray(values, float)
+    return _base64(numbers.astype(np.uint32)) if np.isfinite(numbers).all() else None
+
+
+def _base64(values: np.ndarray) -> str:
+    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()

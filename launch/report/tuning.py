@@ -1,0 +1,88 @@
+"""Hyperparameters chosen by each silo against one choice for all (Motley's Figures 7 and 11)."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from launch.report import style
+from launch.report.comparisons import Comparison, Series, Value
+from motley_tff.metrics import statistics
+
+WAYS = ("before", "one for all", "own")
+_COLUMNS = (
+    "candidate_global", "candidate_per_client", "personalized_global", "personalized_per_client"
+)  # fmt: skip
+
+
+def data(comparison: Comparison) -> pd.DataFrame:
+    """Returns a row for each algorithm in which the two ways choose differently: of `WAYS` the mean
+    over silos and its deviation over seeds (`_std`), of two of them how many are hurt, and `gains`
+    in these, [2, silos].
+    """
+    return pd.DataFrame(comparison.of_series(_row))
+
+
+def _row(series: Series) -> dict[str, Any] | None:
+    runs = [r for r in series.runs if set(_COLUMNS) <= set(r.rows) and r.has_trained_baseline]
+    if not any((r.rows["candidate_global"] != r.rows["candidate_per_client"]).any() for r in runs):
+        return None
+    ways = {
+        way: [
+            dataclasses.replace(r.values, personalized=r.rows[name].to_numpy(float)) for r in runs
+        ]
+        for way, name in zip(WAYS[1:], _COLUMNS[2:], strict=True)
+    }
+    gains = np.array([np.concatenate([values.delta for values in way]) for way in ways.values()])
+    shown = np.isfinite(gains).all(axis=0)
+    if not shown.any():
+        return None
+    row: dict[str, Any] = {"algorithm": series.label, "gains": gains[:, shown]}
+    seeds = [run.seed for run in runs]
+    means = [statistics.mean_of_all(run.values, "baseline") for run in runs]
+    row["before"], row["before_std"] = Value.of(means, seeds)
+    for way, values in ways.items():
+        means = [statistics.mean_of_all(of_run, "personalized") for of_run in values]
+        row[way], row[f"{way}_std"] = Value.of(means, seeds)
+        is_hurt = np.concatenate([of_run.is_hurt[of_run.is_scored] for of_run in values])
+        row[f"hurt, {way} (%)"] = 100.0 * float(np.mean(is_hurt))
+    return row
+
+
+def draw(rows: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:
+    """Draws for each algorithm the means on the left and the silos' gains on the right."""
+    figure, axes = style.panels(len(rows), 2, height=1.6, width_ratios=(1, 1.3))
+    for [left, right], row in zip(axes, rows.to_dict("records"), strict=True):
+        for place, (way, look) in enumerate(style.styles(WAYS).items()):
+            style.point(left, place, row[way], look, yerr=row[f"{way}_std"])
+        left.set_xticks(range(len(WAYS)), [way.replace(" ", "\n", 1) for way in WAYS], fontsize=6)
+        left.set_xlim(-0.5, len(WAYS) - 0.5)
+        left.set_title(style.wrapped(row["algorithm"], 21), fontsize=7)
+        left.set_ylabel(comparison.metric_label, fontsize=7)
+        _silos(right, row["gains"])
+        hurt = " → ".join(f"{row[f'hurt, {way} (%)']:.1f}%" for way in WAYS[1:])
+        right.set_title(f"{hurt} hurt", fontsize=7)
+    return figure
+
+
+def _silos(ax: Axes, gains: np.ndarray) -> None:
+    ax.scatter(gains[0], gains[1], s=5, alpha=0.6, rasterized=gains.size > style.MAX_VECTOR_POINTS)
+    ends = np.append(gains, 0.0)
+    margin = 0.06 * (np.ptp(ends) or 1.0)
+    limits = (ends.min() - margin, ends.max() + margin)
+    ax.set(xlim=limits, ylim=limits)
+    ax.locator_params(axis="x", nbins=2)
+    ax.tick_params(labelsize=6)
+    ax.plot(limits, limits, color=style.GREY, linewidth=0.7)
+    for line in (ax.axhline, ax.axvline):
+        line(0.0, color="black", linewidth=0.6, linestyle="--")
+    ax.set_xlabel("gain, one for all", fontsize=7)
+    ax.set_ylabel("gain, own", fontsize=7)
+
+
+def numbers(rows: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:
+    """Returns the means, and who is hurt."""
+    return rows[[n for n in rows if n != "gains" and not n.endswith("_std")]].to_dict("records")
