@@ -118,8 +118,8 @@ def create_task_from_data(
 def check_labels(labels: np.ndarray, num_classes: int) -> None:
     """Raises UserError unless there are labels, each from 0 to the number of classes, exclusive."""
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= num_classes:
-        found = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError("labels", found, f"0 to {num_classes - 1}")
+        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError("labels", label_range, f"0 to {num_classes - 1}")
 
 
 def preprocess(
@@ -264,8 +264,8 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
     users = leaf_files.read(path, convert)
     if largest and min(largest) <= 1 < max(largest):
         raise UserError(str(path), "users with pixels to 1 and to 255", "one of them")
-    ids = np.repeat(list(users), [len(of["labels"]) for of in users.values()])
-    images, labels = (np.concatenate([of[f] for of in users.values()]) for f in _LEAF_FIELDS)
+    ids = np.repeat(list(users), [len(user["labels"]) for user in users.values()])
+    images, labels = (np.concatenate([user[f] for user in users.values()]) for f in _LEAF_FIELDS)
     is_light = np.median(images[:, ::27, ::27]) > 127
     return 255 - images if is_light else images, labels, ids
 
@@ -310,6 +310,6 @@ def check_arrays(
             raise files.other_array(name, array, f"{kind} [{len(images)}] as there are images")
     corners = images[:, ::27, ::27]
     if corners.size and np.median(corners) > 200:
-        found = f"{np.median(corners):g} in the images' corners"
-        raise UserError("", found, "0 = background", "invert the images")
+        corner = f"{np.median(corners):g} in the images' corners"
+        raise UserError("", corner, "0 = background", "invert the images")
     return images, labels, writer_ids

@@ -79,7 +79,7 @@ class Pictures(NamedTuple):
     groups: Mapping[str, str]
 
 
-class _File(NamedTuple):
+class _PictureFile(NamedTuple):
     client_id: str
     label: str
     path: str
@@ -90,8 +90,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
     is wrong.
     """
     if options.use_synthetic_data:
-        made = synthesize(options.base_random_seed)
-        return create_task_from_data(made, options, {"source": "synthetic"})
+        pictures = synthesize(options.base_random_seed)
+        return create_task_from_data(pictures, options, {"source": "synthetic"})
     facts: dict[str, Any]
     if options.data_file is not None:
         path = files.existing("data_file", options.data_file, "an .npz file")
@@ -189,12 +189,12 @@ def _read_folder(
         with errors.at(folder):
             rows_lib.check_memory(f"{len(listed):,} pictures", needed, smaller)
 
-        def read(file: _File) -> np.ndarray:
+        def read(file: _PictureFile) -> np.ndarray:
             array = _read(file.path, image_size)
             if array.shape[:2] != first.shape[:2]:
                 sizes = " and of ".join(f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
-                found = f"pictures of {sizes} pixels, such as {file.path}"
-                raise UserError(str(folder), found, "one size", advice)
+                problem = f"pictures of {sizes} pixels, such as {file.path}"
+                raise UserError(str(folder), problem, "one size", advice)
             return array
 
         with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
@@ -207,11 +207,11 @@ def _read_folder(
     return Pictures(np.stack(arrays), labels, clients, {}), ignored
 
 
-def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_File], int]:
+def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_PictureFile], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
-    listed: list[_File] = []
+    listed: list[_PictureFile] = []
     ignored = 0
     for client in _entries(folder):
         if only is not None and client.name not in only:
@@ -229,10 +229,10 @@ def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_
                 elif file.is_dir():
                     raise UserError(file.path, "a folder", f"a picture, as in {layout}")
                 elif not file.is_file():  # Reading a pipe would wait for ever.
-                    found = "a pipe, a device or a link to nothing"
-                    raise UserError(file.path, found, "a picture", "remove it")
+                    problem = "a pipe, a device or a link to nothing"
+                    raise UserError(file.path, problem, "a picture", "remove it")
                 else:
-                    listed.append(_File(_name(client), _name(label), file.path))
+                    listed.append(_PictureFile(_name(client), _name(label), file.path))
     if not listed:
         raise UserError(str(folder), "no pictures", layout)
     return listed, ignored
@@ -242,8 +242,8 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        found = f"no way to read it ({error.strerror})"
-        raise UserError(str(error.filename), found) from error
+        problem = f"no way to read it ({error.strerror})"
+        raise UserError(str(error.filename), problem) from error
 
 
 def _folder(entry: os.DirEntry[str], layout: str) -> os.DirEntry[str]:
@@ -256,8 +256,8 @@ def _name(entry: os.DirEntry[str]) -> str:
     try:
         entry.name.encode()  # As tables of results need it.
     except UnicodeEncodeError as error:
-        found = "a name that is no UTF-8"
-        raise UserError(f"{entry.path!a}", found, advice="rename it") from error
+        problem = "a name that is no UTF-8"
+        raise UserError(f"{entry.path!a}", problem, advice="rename it") from error
     return entry.name
 
 
@@ -289,8 +289,8 @@ def _reading(path: str) -> Iterator[None]:
         try:
             yield
         except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
-            found = f"too large a picture ({error})"
-            raise UserError("", found, advice="make it smaller") from error
+            problem = f"too large a picture ({error})"
+            raise UserError("", problem, advice="make it smaller") from error
 
 
 @contextlib.contextmanager

@@ -128,8 +128,8 @@ def _texts(path: Path) -> tuple[pd.DataFrame, int]:
     wrong = ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])
     if wrong.any():
         row = int(np.argmax(wrong)) + 1
-        found = repr(frame.polarity.iloc[row - 1][:40])
-        raise UserError(f"line {row}", f"{found} as polarity", _EXPECTED)
+        polarity = repr(frame.polarity.iloc[row - 1][:40])
+        raise UserError(f"line {row}", f"{polarity} as polarity", _EXPECTED)
     # Of a row that is cut, pandas has the cells that are missing as empty.
     missing = (frame.user.str.strip() == "") | (frame.text == "")  # "null" is a user, too.
     if missing.any():
@@ -139,18 +139,18 @@ def _texts(path: Path) -> tuple[pd.DataFrame, int]:
         raise UserError(place, "no user or no text", _EXPECTED, advice)
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]
-    made = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}
-    return pd.DataFrame(made).reset_index(drop=True), int(is_neutral.sum())
+    columns = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}
+    return pd.DataFrame(columns).reset_index(drop=True), int(is_neutral.sum())
 
 
 def _of_leaf(path: Path) -> tuple[pd.DataFrame, int]:
     users = leaf_files.read(path, _convert)
-    frames = [pd.DataFrame({"user": user, **of}) for user, of in users.items()]
+    frames = [pd.DataFrame({"user": user, **arrays}) for user, arrays in users.items()]
     frame = pd.concat(frames, ignore_index=True)
     has_archives = frame.label.isin([_NEUTRAL, _GLAD]).any()
     if has_archives and (frame.label == _LEAFS_GLAD).any():
-        found = ", ".join(sorted(frame.label.unique()))
-        raise UserError(str(path), f"labels {found}", _EXPECTED_OF_LEAF)
+        problem = ", ".join(sorted(frame.label.unique()))
+        raise UserError(str(path), f"labels {problem}", _EXPECTED_OF_LEAF)
     is_neutral = frame.label == _NEUTRAL
     kept = frame[~is_neutral].reset_index(drop=True)
     return kept.replace({"label": {_GLAD: _LEAFS_GLAD}}), int(is_neutral.sum())

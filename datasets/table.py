@@ -159,14 +159,14 @@ def create_task_from_data(
 
 
 def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    wanted = {
+    roles = {
         "client_column": (columns.client,),
         "label_column": (columns.label,),
         "time_column": (columns.time,) if columns.time else (),
         "feature_columns": columns.features or (),
         "categorical_columns": columns.categorical,
     }
-    rows_lib.check_columns(frame.columns, wanted)
+    rows_lib.check_columns(frame.columns, roles)
     names, features = _feature_names(frame, columns), errors.name("feature_columns")
     if not names:
         raise UserError("", "no column to predict from", advice=f"give {features}")
@@ -186,7 +186,7 @@ def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
 def _features(
     frame: pd.DataFrame,
     columns: Columns,
-    rows: assignment.Rows,
+    rows: assignment.Assignment,
     words: Collection[str],
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns float32 [n, columns that a model sees], and facts about them; `words` are those of
@@ -222,18 +222,18 @@ def _features(
 def _check_range(column: pd.Series, values: np.ndarray) -> None:
     too_large = np.abs(values) > _MAX_NUMBER
     if too_large.any():
-        found, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
-        raise rows_lib.column_error(column, f"{found:g}", f"at most {_MAX_NUMBER:g}", advice)
+        largest, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
+        raise rows_lib.column_error(column, f"{largest:g}", f"at most {_MAX_NUMBER:g}", advice)
 
 
 def _check_width(num_rows: int, num_columns: int, width: int) -> None:
-    found = f"{num_columns} columns that become, with their categories, {width:,} features"
+    columns = f"{num_columns} columns that become, with their categories, {width:,} features"
     advice = f"leave columns out with {errors.name('feature_columns')}"
     if width > _MAX_FEATURES:
-        raise UserError("", found, f"at most {_MAX_FEATURES:,}", advice)
+        raise UserError("", columns, f"at most {_MAX_FEATURES:,}", advice)
     # As blocks, together, and by client.
     needed = 3 * num_rows * width * np.dtype(np.float32).itemsize
-    rows_lib.check_memory(f"{found} of {num_rows:,} rows", needed, f"{advice}, or rows")
+    rows_lib.check_memory(f"{columns} of {num_rows:,} rows", needed, f"{advice}, or rows")
 
 
 def _check_categories(cells: pd.Series, is_named: bool) -> None:
@@ -243,17 +243,17 @@ def _check_categories(cells: pd.Series, is_named: bool) -> None:
     distinct = cells[cells != ""].drop_duplicates()
     leave_out = f"leave it out with {errors.name('feature_columns')}"
     if rows_lib.looks_like_dates(distinct):
-        found = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
+        problem = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
         advice = f"give it as {errors.name('time_column')}, or {leave_out}"
-        raise rows_lib.column_error(cells, found, advice=advice)
+        raise rows_lib.column_error(cells, problem, advice=advice)
     number, is_many = len(distinct), len(distinct) > _MAX_WHOLE_CLASSES
     if is_many and not is_named and pd.to_numeric(distinct, errors="coerce").notna().mean() > 0.8:
         other = f"or the column in {errors.name('categorical_columns')}"
         raise _mixed(cells, _other_than_number(distinct), other)
     if number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * len(cells)):
         example = _other_than_number(distinct)
-        found = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
-        raise rows_lib.column_error(cells, found, "categories that come again", leave_out)
+        problem = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
+        raise rows_lib.column_error(cells, problem, "categories that come again", leave_out)
 
 
 def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
@@ -276,8 +276,8 @@ def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]])
             places, cells = _scaled_each(numbers, fitted)
             result[places] = cells
     if not np.isfinite(result).all():
-        found = "numbers too large to be scaled as float32"
-        raise UserError("", found, advice="give smaller ones")
+        problem = "numbers too large to be scaled as float32"
+        raise UserError("", problem, advice="give smaller ones")
     return result
 
 
@@ -354,8 +354,8 @@ def _labels(cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
     if numbers is not None and (kind == "numbers" or are_numbers):
         low, high = float(numbers[train].min()), float(numbers[train].max())
         if low == high:
-            found = f"{low:g} as every training label"
-            raise rows_lib.column_error(cells, found, "labels that differ")
+            problem = f"{low:g} as every training label"
+            raise rows_lib.column_error(cells, problem, "labels that differ")
         return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
     texts = cells.str.strip()
     if numbers is not None:  # 1 and 1.0 are one class, called as it is first.

@@ -106,13 +106,13 @@ def _columns(options: DataOptions) -> Columns:
 
 
 def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    wanted = {
+    roles = {
         "client_column": (columns.client,),
         "text_column": (columns.text,),
         "label_column": (columns.label,) if columns.label else (),
         "time_column": (columns.time,) if columns.time else (),
     }
-    rows_lib.check_columns(frame.columns, wanted)
+    rows_lib.check_columns(frame.columns, roles)
 
 
 def create_task_from_data(
@@ -181,7 +181,7 @@ def _num_pieces(words: Sequence[Sequence[str]]) -> np.ndarray:
     return -(-lengths // next_words.SENTENCE_LENGTH)
 
 
-def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[str]:
+def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Assignment) -> list[str]:
     """Returns the words that two or more clients use in what they train on."""
     trained = (parts["train"] for parts in rows.clients.values() if "train" in parts)
     users = ([" ".join(words[row]) for row in of_client] for of_client in trained)
@@ -193,7 +193,7 @@ def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[s
 
 def _next_word_task(
     words: Sequence[Sequence[str]],
-    rows: assignment.Rows,
+    rows: assignment.Assignment,
     tokens: next_words.Tokens,
     options: DataOptions,
     facts: Mapping[str, Any],
@@ -221,7 +221,7 @@ def _next_word_task(
 def _class_task(
     words: Sequence[Sequence[str]],
     labels: pd.Series,
-    rows: assignment.Rows,
+    rows: assignment.Assignment,
     tokens: next_words.Tokens,
     options: DataOptions,
     facts: Mapping[str, Any],

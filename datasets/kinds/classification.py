@@ -37,8 +37,8 @@ def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]
     if len(known) < 2:
         raise UserError(where, f"{known[0]!r} as every training label", "labels that differ")
     if len(known) > _MAX_CLASSES:
-        found = f"{len(known):,} classes, such as {known[0][:30]!r}"
-        raise UserError(where, found, f"at most {_MAX_CLASSES:,}", advice)
+        problem = f"{len(known):,} classes, such as {known[0][:30]!r}"
+        raise UserError(where, problem, f"at most {_MAX_CLASSES:,}", advice)
     return known
 
 

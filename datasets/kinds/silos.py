@@ -17,7 +17,7 @@ from motley_tff.core import errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 
-class Source(NamedTuple):
+class SiloFile(NamedTuple):
     """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo."""
 
     paths: tuple[str, ...]  # Where it may lie under a data folder; the first is its name.
@@ -43,7 +43,7 @@ class Arrays(NamedTuple):
 
 def create_task(
     options: DataOptions,
-    source: Source,
+    source: SiloFile,
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
@@ -152,13 +152,13 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     return dataclasses.replace(task, regularizer=regularizer)
 
 
-def read_cells(path: Path, expected: Source) -> Arrays:
+def read_cells(path: Path, expected: SiloFile) -> Arrays:
     """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
     with errors.at(path):
         return _read_cells(path, expected)
 
 
-def _read_cells(path: Path, expected: Source) -> Arrays:
+def _read_cells(path: Path, expected: SiloFile) -> Arrays:
     with path.open("rb") as file:
         if file.read(11).startswith((b"MATLAB 7.3 ", b"\x89HDF\r\n\x1a\n")):
             advice = f"load it in MATLAB, and save -v7 {path.name} X Y"
@@ -179,7 +179,7 @@ def _read_cells(path: Path, expected: Source) -> Arrays:
 
 
 def _check_silo(
-    expected: Source, index: int, x: np.ndarray, y: np.ndarray, width: int | None
+    expected: SiloFile, index: int, x: np.ndarray, y: np.ndarray, width: int | None
 ) -> None:
     place = f"{expected.silo} {index}"
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"

@@ -13,13 +13,13 @@ _LATENT_SIZE = 64
 _LEAK = 0.2
 
 
-class Generator(tf.keras.Model):
+class PictureGenerator(tf.keras.Model):
     """Pictures [batch, side, side, channels] in -1 to 1 from normal draws [batch, 64]; the side a
     multiple of 4.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], width: int):
-        super().__init__()
+        super().__init__(name="generator")
         layers = tf.keras.layers
         self._side, self._width = image_shape[0] // 4, width
         self.first = layers.Dense(self._side**2 * 2 * width, activation="relu", name="first")
@@ -39,11 +39,11 @@ class Generator(tf.keras.Model):
         return tf.tanh(self.pixels(h))
 
 
-class Critic(tf.keras.Model):
+class PictureCritic(tf.keras.Model):
     """Values [batch] of pictures [batch, side, side, channels]."""
 
     def __init__(self, width: int):
-        super().__init__()
+        super().__init__(name="critic")
         layers = tf.keras.layers
         self.convolutions = [
             layers.Conv2D(width * 2**i, 4, 2, "same", name=f"conv_{i + 1}") for i in range(3)
@@ -73,7 +73,7 @@ class ImageGan(tf.keras.Model):
     def __init__(self, image_shape: tuple[int, int, int], width: int):
         super().__init__()
         self.image_shape = image_shape
-        self.generator, self.critic = Generator(image_shape, width), Critic(width)
+        self.generator, self.critic = PictureGenerator(image_shape, width), PictureCritic(width)
 
     @property
     def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
@@ -83,8 +83,8 @@ class ImageGan(tf.keras.Model):
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns differences of values."""
         z = tensor_random.normal(key, [tf.shape(x)[0], self.latent_size])
-        made = self.generator(z)  # First, so that its weights are.
-        return self.critic(x) - self.critic(made)
+        pictures = self.generator(z)  # First, so that its weights are.
+        return self.critic(x) - self.critic(pictures)
 
 
 def twice_as_large(x: tf.Tensor) -> tf.Tensor:

@@ -29,7 +29,7 @@ class _Norm(tf.keras.layers.Layer):
         return tf.nn.silu(group_norm.group_norm(x, gamma, beta, _GROUPS, with_relu6=False))
 
 
-class _Block(tf.keras.layers.Layer):
+class _ResidualBlock(tf.keras.layers.Layer):
     def __init__(self, width: int, name: str):
         super().__init__(name=name)
         layers = tf.keras.layers
@@ -59,13 +59,16 @@ class ImageUnet(tf.keras.Model):
         self._width = width
         self.time = layers.Dense(4 * width, activation="swish", name="time")
         self.first = layers.Conv2D(width, 3, padding="same", name="first")
-        self.down_1, self.down_2 = _Block(width, "down_1"), _Block(2 * width, "down_2")
+        self.down_1, self.down_2 = (
+            _ResidualBlock(width, "down_1"),
+            _ResidualBlock(2 * width, "down_2"),
+        )
         self.halves = [
             layers.Conv2D(w, 3, 2, "same", name=f"half_{i}")
             for i, w in enumerate((width, 2 * width), 1)
         ]
-        self.middle = _Block(2 * width, "middle")
-        self.up_2, self.up_1 = _Block(2 * width, "up_2"), _Block(width, "up_1")
+        self.middle = _ResidualBlock(2 * width, "middle")
+        self.up_2, self.up_1 = _ResidualBlock(2 * width, "up_2"), _ResidualBlock(width, "up_1")
         self.norm = _Norm(name="norm")
         self.noise = layers.Conv2D(
             channels, 3, padding="same", kernel_initializer="zeros", name="noise"

@@ -73,8 +73,8 @@ def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
         raise UserError("", f"images {list(images.shape)}", "some, of 1 or 3 channels")
     most = 1.0 if images.dtype.kind == "f" else 255.0
     if not (images.min() >= 0 and images.max() <= most):  # Not-a-number is no fraction.
-        found = f"values {images.min():g} to {images.max():g} of type {images.dtype}"
-        raise UserError("images", found, "whole numbers 0..255 or fractions 0..1")
+        problem = f"values {images.min():g} to {images.max():g} of type {images.dtype}"
+        raise UserError("images", problem, "whole numbers 0..255 or fractions 0..1")
     starts = range(0, len(images), _BATCH)
     parts = [_embed_batch(model, images[start : start + _BATCH] / most) for start in starts]
     return np.concatenate(parts)

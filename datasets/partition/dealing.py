@@ -167,8 +167,8 @@ def cut(task: Task, options: DataOptions) -> Task:
     if options.max_clients is not None:
         task = _with_clients(task, _first_clients(task, options.max_clients))
     if (limit := options.max_examples_per_client) is not None:
-        made = {id(c): _fewer_examples(c, limit) for c in task.splits.values()}
-        task = _with_clients(task, {name: made[id(c)] for name, c in task.splits.items()})
+        cut_clients = {id(c): _fewer_examples(c, limit) for c in task.splits.values()}
+        task = _with_clients(task, {name: cut_clients[id(c)] for name, c in task.splits.items()})
         facts = {name: fact for name, fact in task.facts.items() if name != _TABLE}
         task = dataclasses.replace(task, reference={}, facts=facts)  # Which were of all examples.
     return task
@@ -216,8 +216,8 @@ def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
         chosen = {name: list(splits.permute(c.ids)[: counts[name]]) for name, c in sources.items()}
     if not all(chosen.values()):
         raise UserError(_MAX_CLIENTS, limit, "more, as none of those clients can be evaluated")
-    made = {id(c): clients_lib.subset(c, chosen[name]) for name, c in sources.items()}
-    return {name: made[id(c)] for name, c in sources.items()}
+    subsets = {id(c): clients_lib.subset(c, chosen[name]) for name, c in sources.items()}
+    return {name: subsets[id(c)] for name, c in sources.items()}
 
 
 def _fewer_examples(clients: clients_lib.Clients, limit: int) -> clients_lib.Clients:

@@ -80,8 +80,8 @@ def missing(
 ) -> UserError:
     """Returns the error that a data set's folder has no files that would do."""
     folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
-    found = f"no {expected} in {os.path.expanduser(folder)}"
-    return UserError(options.dataset_name, found, advice=f"{advice}, or {_OTHERS}")
+    problem = f"no {expected} in {os.path.expanduser(folder)}"
+    return UserError(options.dataset_name, problem, advice=f"{advice}, or {_OTHERS}")
 
 
 @contextlib.contextmanager
@@ -98,8 +98,8 @@ def only_npz(folder: Path, names: Sequence[str]) -> Path | None:
     """Returns the .npz in a folder's folders of these names, or None; UserError for several."""
     paths = sorted(path for name in names for path in (folder / name).glob("*.npz"))
     if len(paths) > 1:
-        found = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
-        raise UserError(str(folder), found, "one", f"choose with {errors.name('data_file')}")
+        problem = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
+        raise UserError(str(folder), problem, "one", f"choose with {errors.name('data_file')}")
     return paths[0] if paths else None
 
 
@@ -116,8 +116,8 @@ def readable_as(kind: str, *others: type[Exception]) -> Iterator[None]:
 
 def unreadable(kind: str, reason: str) -> UserError:
     """Returns the error that what is read is not of a kind."""
-    found = f"a file that is truncated or of another kind ({reason})"
-    return UserError("", found, kind, "mend or replace it")
+    problem = f"a file that is truncated or of another kind ({reason})"
+    return UserError("", problem, kind, "mend or replace it")
 
 
 def other_array(name: str, array: np.ndarray, expected: str) -> UserError:

@@ -102,17 +102,18 @@ def _read(path: Path) -> pd.DataFrame:
     check_kind(path)
     if not head.startswith(_UTF16_MARKS):
         _check_no_zeros(path)
-    how = _format(head)
+    form = _format(head)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         try:
-            frame = _csv(path, how)
+            frame = _csv(path, form)
         except UnicodeDecodeError:
-            how = how._replace(encoding="cp1252" if how.encoding == "utf-8-sig" else how.encoding)
-            frame = _csv_or_refused(path, how)
+            other = "cp1252" if form.encoding == "utf-8-sig" else form.encoding
+            form = form._replace(encoding=other)
+            frame = _csv_or_refused(path, form)
     checked = _checked(frame)
     if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
-        _check_no_short_rows(path, how)
+        _check_no_short_rows(path, form)
     return checked
 
 
@@ -162,14 +163,16 @@ def check_file_size(paths: Iterable[Path], advice: str) -> None:
     check_memory(f"{size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
 
 
-def check_memory(found: str, needed: int, advice: str) -> None:
-    """UserError that says what was `found` and an `advice` if it needs more bytes than are free."""
+def check_memory(amount: str, needed: int, advice: str) -> None:
+    """UserError, with an `amount` of something and an `advice`, if it needs more bytes than are
+    free.
+    """
     import psutil
 
     available = psutil.virtual_memory().available
     if needed > available:
-        found = f"{found}, for which {needed / 1e9:.1f} GB of memory are needed"
-        raise UserError("", found, f"at most {available / 1e9:.1f} GB, which are free", advice)
+        amount = f"{amount}, for which {needed / 1e9:.1f} GB of memory are needed"
+        raise UserError("", amount, f"at most {available / 1e9:.1f} GB, which are free", advice)
 
 
 def _format(head: bytes) -> Format:
@@ -198,42 +201,42 @@ def _cells_of(lines: Iterable[str], delimiter: str) -> Any:
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 
-def _check_no_short_rows(path: Path, how: Format) -> None:
-    number = how.first_line  # Of the line before.
-    with path.open(encoding=how.encoding, newline="") as file:
-        for _ in range(how.first_line):
+def _check_no_short_rows(path: Path, form: Format) -> None:
+    number = form.first_line  # Of the line before.
+    with path.open(encoding=form.encoding, newline="") as file:
+        for _ in range(form.first_line):
             file.readline()
-        reader = _cells_of(file, how.delimiter)
+        reader = _cells_of(file, form.delimiter)
         with files.readable_as(_A_TABLE, csv.Error):
             for cells in reader:
-                if cells and len(cells) < len(how.columns):
-                    expected = f"{len(how.columns)} as in the header"
-                    found, advice = f"{len(cells)} cells", "fill the row, or take it out"
-                    raise UserError(f"line {number + 1}", found, expected, advice)
-                number = how.first_line + reader.line_num
+                if cells and len(cells) < len(form.columns):
+                    expected = f"{len(form.columns)} as in the header"
+                    problem, advice = f"{len(cells)} cells", "fill the row, or take it out"
+                    raise UserError(f"line {number + 1}", problem, expected, advice)
+                number = form.first_line + reader.line_num
 
 
-def _csv_or_refused(path: Path, how: Format) -> pd.DataFrame:
+def _csv_or_refused(path: Path, form: Format) -> pd.DataFrame:
     try:
-        return _csv(path, how)
+        return _csv(path, form)
     except UnicodeDecodeError:
-        found = f"text neither in UTF-8 nor in {how.encoding}"
-        raise UserError("", found, advice="save it as UTF-8") from None
+        problem = f"text neither in UTF-8 nor in {form.encoding}"
+        raise UserError("", problem, advice="save it as UTF-8") from None
 
 
 def _unquoted(line: str) -> str:
     return re.sub(r'"[^"]*"', "", line)
 
 
-def _csv(path: Path, how: Format) -> pd.DataFrame:
+def _csv(path: Path, form: Format) -> pd.DataFrame:
     try:
         frame = pd.read_csv(
             path,
-            sep=how.delimiter,
-            encoding=how.encoding,
+            sep=form.delimiter,
+            encoding=form.encoding,
             header=None,
-            names=list(range(len(how.columns))),
-            skiprows=how.first_line + 1,
+            names=list(range(len(form.columns))),
+            skiprows=form.first_line + 1,
             dtype=str,
             na_filter=False,
             skipinitialspace=True,
@@ -247,10 +250,10 @@ def _csv(path: Path, how: Format) -> pd.DataFrame:
         expected = "as many cells in each row as in the header, with quotes that close"
         raise UserError("", f"no table ({reason})", expected) from error
     if not isinstance(frame.index, pd.RangeIndex):
-        found = f"rows of {len(how.columns) + frame.index.nlevels} cells"
+        problem = f"rows of {len(form.columns) + frame.index.nlevels} cells"
         advice = "look whether a delimiter stands at each row's end"
-        raise UserError("", found, f"{len(how.columns)} as in the header", advice)
-    return frame.set_axis(list(how.columns), axis=1)
+        raise UserError("", problem, f"{len(form.columns)} as in the header", advice)
+    return frame.set_axis(list(form.columns), axis=1)
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -284,9 +287,9 @@ def _index(table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
         if isinstance(field, str):
             place, name = table.column_names.index(field), names[field]
             if name is None and not pyarrow.types.is_integer(table.schema.types[place]):
-                found = f"an index of {table.schema.types[place]} without a name"
+                problem = f"an index of {table.schema.types[place]} without a name"
                 expected = "one with a name, which is a column"
-                raise UserError("", found, expected, "name it, or write without it")
+                raise UserError("", problem, expected, "name it, or write without it")
             yield place, (name, table.column(place))
         elif field["name"] is not None:
             counted = range(field["start"], field["stop"], field["step"])
@@ -319,10 +322,10 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -> None:
-    """UserError if a field's column is not among `columns`; `wanted` is `{field: names}`."""
+def check_columns(columns: Iterable[str], fields: Mapping[str, Sequence[str]]) -> None:
+    """UserError if a field's column is not among `columns`; `fields` is `{field: names}`."""
     present = list(columns)
-    for field, names in wanted.items():
+    for field, names in fields.items():
         for name in names:
             if name not in present:
                 near = difflib.get_close_matches(name, present, n=1)
@@ -331,16 +334,18 @@ def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -
                 raise UserError(errors.name(field), name, "a column of the table", advice)
         if twice := sorted({name for name in names if list(names).count(name) > 1}):
             raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
-    roles = [(name, field) for field, names in wanted.items() for name in names]
+    roles = [(name, field) for field, names in fields.items() for name in names]
     for (name, field), (other, another) in itertools.combinations(roles, 2):
         if name == other and field != another and "categorical" not in another:
             expected = f"another column than that of {errors.name(another)}"
             raise UserError(errors.name(field), name, expected, "leave one out")
 
 
-def column_error(column: pd.Series, found: str, expected: str = "", advice: str = "") -> UserError:
+def column_error(
+    column: pd.Series, problem: str, expected: str = "", advice: str = ""
+) -> UserError:
     """Returns the error that something is found in a table's column."""
-    return UserError(f"column {column.name!r}", found, expected, advice)
+    return UserError(f"column {column.name!r}", problem, expected, advice)
 
 
 def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
@@ -352,9 +357,9 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
         first = ids[missing].iloc[0]
         kind = f"no client (but {first!r})" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
-        found = f"{kind} in {_counted(missing)} (the header is row 1)"
+        problem = f"{kind} in {_counted(missing)} (the header is row 1)"
         advice = f"fill the column, or take those rows out{other if first else ''}"
-        raise column_error(ids, found, advice=advice)
+        raise column_error(ids, problem, advice=advice)
     return ids
 
 
@@ -409,8 +414,8 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
         if texts[odd].str.fullmatch(_THOUSANDS).all():
-            found = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
-            raise column_error(column, found, advice=_PLAIN)
+            problem = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
+            raise column_error(column, problem, advice=_PLAIN)
         pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
         if len(pointed):
             other = f"which is thousands or a decimal point beside {texts[odd].iloc[0]}"
@@ -420,8 +425,8 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     others = texts[odd]
     formulas = others[others.str.fullmatch(_FORMULA)]
     if len(formulas) and len(formulas) >= len(others) / 2:
-        found = f"formulas, such as {formulas.iloc[0][:40]!r}"
-        raise column_error(column, found, advice="save their values")
+        problem = f"formulas, such as {formulas.iloc[0][:40]!r}"
+        raise column_error(column, problem, advice="save their values")
     if len(others):
         if others.str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
             raise column_error(column, repr(others.iloc[0]), "plain numbers", _PLAIN)
@@ -447,9 +452,9 @@ def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
         dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():
             bad = dates.isna()
-            found = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
+            problem = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
             expected = "numbers, or dates such as 2024-03-31 or 2024-03-31T12:00:00"
-            raise column_error(column, found, expected)
+            raise column_error(column, problem, expected)
         values = dates.astype("int64").to_numpy(np.float64)
     return values
 

@@ -203,7 +203,7 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
     return table.assign(**{"class": classes})
 
 
-def _run_table(file: reading.File) -> "pd.DataFrame":
+def _run_table(file: reading.CsvFile) -> "pd.DataFrame":
     reading.require(file, _REQUIRED, _MAP)
     table = reading.read(file, "clients")
     with np.errstate(over="ignore"):
@@ -216,7 +216,7 @@ def _run_table(file: reading.File) -> "pd.DataFrame":
     return table
 
 
-def _leaf(file: reading.File) -> "pd.DataFrame":
+def _leaf(file: reading.CsvFile) -> "pd.DataFrame":
     names = {column: name for column, name in LEAF.items() if name in file.header}
     # It writes a row for every client, with empty cells for those that it did not score.
     table = reading.read(file, "clients", names, with_cell="baseline")
@@ -229,7 +229,7 @@ def place(path: pathlib.Path) -> pathlib.Path:
 
 
 def _foreign(
-    file: reading.File,
+    file: reading.CsvFile,
     columns: Mapping[str, str],
     metric: str | None,
     higher_is_better: bool | None,
