@@ -68,6 +68,8 @@ STATISTICS = (
     "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",
     "largest_cluster_pct",
 )  # fmt: skip
+# Of a scorecard: each from 0 to 5 points.
+SCORECARD_AXES = ("efficiency", "robustness", "effectiveness", "privacy", "security")
 _FOLDER = pathlib.Path(__file__).parent
 
 

@@ -94,9 +94,9 @@ def reconstruct(
                 inner.watch(fixed)
                 logits = predict(fixed, x)[0]
                 loss = -tf.reduce_sum(probabilities * tf.nn.log_softmax(logits))
-            attempt = inner.gradient(loss, fixed)
+            gradients = inner.gradient(loss, fixed)
             distance = tf.add_n(
-                [tf.reduce_sum((f - w) ** 2) for f, w in zip(attempt, targets, strict=True)]
+                [tf.reduce_sum((f - w) ** 2) for f, w in zip(gradients, targets, strict=True)]
             )
         return distance, outer.gradient(distance, z)
 
