@@ -7,13 +7,14 @@ and w / 2.
 
 import tensorflow as tf
 
+from datasets.models import headed
 from motley_tff.core import tensor_random
 
 _LATENT_SIZE = 64
 _LEAK = 0.2
 
 
-class PictureGenerator(tf.keras.Model):
+class PictureGenerator(headed.HeadedModel):
     """Pictures [batch, side, side, channels] in -1 to 1 from normal draws [batch, 64]; the side a
     multiple of 4.
     """
@@ -25,21 +26,16 @@ class PictureGenerator(tf.keras.Model):
         self.first = layers.Dense(self._side**2 * 2 * width, activation="relu", name="first")
         self.middle = layers.Conv2D(width, 3, padding="same", activation="relu", name="middle")
         self.late = layers.Conv2D(width // 2, 3, padding="same", activation="relu", name="late")
-        self.pixels = layers.Conv2D(image_shape[2], 3, padding="same", name="pixels")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The layer that makes pixels."""
-        return (self.pixels,)
+        self.head = layers.Conv2D(image_shape[2], 3, padding="same", name="pixels")
 
     def call(self, z: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns pictures."""
         h = tf.reshape(self.first(z), [-1, self._side, self._side, 2 * self._width])
         h = self.late(twice_as_large(self.middle(twice_as_large(h))))
-        return tf.tanh(self.pixels(h))
+        return tf.tanh(self.head(h))
 
 
-class PictureCritic(tf.keras.Model):
+class PictureCritic(headed.HeadedModel):
     """Values [batch] of pictures [batch, side, side, channels]."""
 
     def __init__(self, width: int):
@@ -49,18 +45,13 @@ class PictureCritic(tf.keras.Model):
             layers.Conv2D(width * 2**i, 4, 2, "same", name=f"conv_{i + 1}") for i in range(3)
         ]
         self.flatten = layers.Flatten()
-        self.value = layers.Dense(1, name="value")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The layer that makes values."""
-        return (self.value,)
+        self.head = layers.Dense(1, name="value")
 
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns values."""
         for convolution in self.convolutions:
             x = tf.nn.leaky_relu(convolution(x), _LEAK)
-        return self.value(self.flatten(x))[:, 0]
+        return self.head(self.flatten(x))[:, 0]
 
 
 class ImageGan(tf.keras.Model):
