@@ -77,9 +77,11 @@ def create_task_from_data(
     """Returns the task on texts in memory, columns `user`, `text` and `label`, `"0"` or `"1"`;
     UserError if there are too few.
     """
-    columns = text.Columns("user", "text", "label")
-    as_text = dataclasses.replace(options, dataset_name="text", model="lstm", missing_values=())
-    task = text.create_task_from_data(frame, columns, as_text, facts)
+    as_text = dataclasses.replace(
+        options, dataset_name="text", model="lstm", missing_values=(),
+        client_column="user", text_column="text", label_column="label",
+    )  # fmt: skip
+    task = text.create_task_from_data(frame, as_text, facts)
     return dataclasses.replace(task, dataset="sent140", label_names=("sad", "glad"))
 
 

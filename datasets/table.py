@@ -25,8 +25,9 @@ Card
   Citation: your own.
 """
 
+import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,16 +59,6 @@ _MODELS: Mapping[str, choice.Architecture] = {
 }
 
 
-class Columns(NamedTuple):
-    """What columns are; see `DataOptions`."""
-
-    client: str
-    label: str
-    features: tuple[str, ...] | None = None
-    categorical: tuple[str, ...] = ()
-    time: str | None = None
-
-
 class Labels(NamedTuple):
     """What is to be predicted.
 
@@ -87,65 +78,51 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on a file's rows, or synthetic ones; UserError says what is wrong."""
     if options.use_synthetic_data:
         frame, groups = synthesize(options.base_random_seed)
-        columns = Columns("shop", "bought")
         facts = {"source": "synthetic", "client_groups": groups}
-        return create_task_from_data(frame, columns, options, facts)
+        own = dataclasses.replace(
+            options, client_column="shop", label_column="bought", time_column=None,
+            feature_columns=None, categorical_columns=(),
+        )  # fmt: skip
+        return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
     frame = users_table.read(path)
     facts = users_table.facts(path)
     with errors.at(path):
-        return create_task_from_data(frame, _columns(options), options, facts)
+        return create_task_from_data(frame, options, facts)
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
-    path, columns = users_table.find(options.data_file), _columns(options)
+    path = users_table.find(options.data_file)
     frame = users_table.read(path)
     with errors.at(path):
-        _check_columns(frame, columns)
-        names = [*_feature_names(frame, columns), columns.label]
-        return rows_lib.examples(frame, columns.client, names, options.missing_cells)
-
-
-def _columns(options: DataOptions) -> Columns:
-    return Columns(
-        options.client_column or "",
-        options.label_column or "",
-        options.feature_columns,
-        options.categorical_columns,
-        options.time_column,
-    )
+        features, label = _used_columns(frame, options)
+        return rows_lib.examples(frame, options, [*features, label])
 
 
 def create_task_from_data(
-    frame: pd.DataFrame,
-    columns: Columns,
-    options: DataOptions,
-    facts: Mapping[str, Any] | None = None,
+    frame: pd.DataFrame, options: DataOptions, facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
-    """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares,
-    the kind of label and the model. UserError if columns are missing or are none to learn from, or
-    too few clients or rows are left.
+    """Returns the task on a table's cells, all text; `options` say what columns are, the setting,
+    the seed, shares, the kind of label and the model. UserError if columns are missing or are none
+    to learn from, or too few clients or rows are left.
     """
-    _check_columns(frame, columns)
-    is_unlabelled = rows_lib.is_missing(frame[columns.label], options.missing_labels)
+    names, label = _used_columns(frame, options)
+    is_unlabelled = rows_lib.is_missing(frame[label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
-        raise rows_lib.column_error(frame[columns.label], "no label", "some")
-    words = options.missing_cells
-    ids = rows_lib.client_ids(frame, columns.client, words)
-    order = None if columns.time is None else rows_lib.times(frame[columns.time], words)
-    by_client = dict(rows_lib.by_client(ids, order))
-    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
-    features, feature_facts = _features(frame, columns, rows, words)
-    labels = _labels(frame[columns.label], options.label_kind, rows.train)
+        raise rows_lib.column_error(frame[label], "no label", "some")
+    by_client, by_time = rows_lib.of_clients(frame, options), options.time_column is not None
+    rows = assignment.assign(by_client, options, by_time)
+    features, feature_facts = _features(frame[names], options, rows)
+    labels = _labels(frame[label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
     notes = []
     if labels.classes is not None and options.missing_values is None:
-        notes = rows_lib.label_notes(frame[columns.label])
+        notes = rows_lib.label_notes(frame[label])
     clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
@@ -158,49 +135,41 @@ def create_task_from_data(
     return _task(clients, labels, features.shape[1], options, all_facts)
 
 
-def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    roles = {
-        "client_column": (columns.client,),
-        "label_column": (columns.label,),
-        "time_column": (columns.time,) if columns.time else (),
-        "feature_columns": columns.features or (),
-        "categorical_columns": columns.categorical,
-    }
-    rows_lib.check_columns(frame.columns, roles)
-    names, features = _feature_names(frame, columns), errors.name("feature_columns")
+def _used_columns(frame: pd.DataFrame, options: DataOptions) -> tuple[list[str], str]:
+    """Returns the columns that predict, and the one that is predicted; UserError if there are no
+    such, or others that options name are not there.
+    """
+    rows_lib.check_columns(frame.columns, options, "client_column", "label_column")
+    label, field = options.label_column or "", errors.name("feature_columns")
+    others = (options.client_column, label, options.time_column)
+    names = list(options.feature_columns or (name for name in frame if name not in others))
     if not names:
-        raise UserError("", "no column to predict from", advice=f"give {features}")
-    if others := [name for name in columns.categorical if name not in names]:
-        field, advice = errors.name("categorical_columns"), f"add it to {features}, or leave it out"
-        raise UserError(field, others[0], "a column that predicts", advice)
-
-
-def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
-    others = (columns.client, columns.label, columns.time)
-    return list(columns.features or (name for name in frame.columns if name not in others))
+        raise UserError("", "no column to predict from", advice=f"give {field}")
+    if unused := [name for name in options.categorical_columns if name not in names]:
+        categorical, advice = (
+            errors.name("categorical_columns"),
+            f"add it to {field}, or leave it out",
+        )
+        raise UserError(categorical, unused[0], "a column that predicts", advice)
+    return names, label
 
 
 # --- what a model sees ----------------------------------------------------------------------------
 
 
 def _features(
-    frame: pd.DataFrame,
-    columns: Columns,
-    rows: assignment.Assignment,
-    words: Collection[str],
+    frame: pd.DataFrame, options: DataOptions, rows: assignment.Assignment
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns float32 [n, columns that a model sees], and facts about them; `words` are those of
-    missing cells.
-    """
-    numbers, categories = {}, {}
-    for name in _feature_names(frame, columns):
+    """Returns float32 [n, columns that a model sees] of the columns that predict, and facts."""
+    words, numbers, categories = options.missing_cells, {}, {}
+    for name in frame:
         values = None
-        if name not in columns.categorical:
+        if name not in options.categorical_columns:
             values = rows_lib.numbers(frame[name], words)
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
-            _check_categories(categories[name], name in columns.categorical)
+            _check_categories(categories[name], name in options.categorical_columns)
         else:
             _check_range(frame[name], values)
             numbers[name] = values

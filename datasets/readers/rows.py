@@ -17,14 +17,14 @@ import lzma
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.options import MISSING_WORDS
+from datasets.options import MISSING_WORDS, DataOptions
 from datasets.readers import files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
@@ -37,6 +37,10 @@ _HEAD_BYTES = 2**18
 _MEMORY_FACTOR = 8
 # What reads Parquet; setup.py and launch/developers.in have it, too.
 PYARROW = "pyarrow==20.0.0"
+_COLUMN_OPTIONS = (
+    "client_column", "text_column", "label_column", "time_column", "feature_columns",
+    "categorical_columns",
+)  # fmt: skip
 LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
@@ -322,9 +326,14 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def check_columns(columns: Iterable[str], fields: Mapping[str, Sequence[str]]) -> None:
-    """UserError if a field's column is not among `columns`; `fields` is `{field: names}`."""
-    present = list(columns)
+def check_columns(columns: Iterable[str], options: DataOptions, *required: str) -> None:
+    """UserError if a column that options name is not among `columns`, or has two roles; so are
+    options that are `required` and name none.
+    """
+    present, fields = list(columns), {}
+    for field in _COLUMN_OPTIONS:
+        if (value := getattr(options, field)) or field in required:
+            fields[field] = value if isinstance(value, tuple) else (value or "",)
     for field, names in fields.items():
         for name in names:
             if name not in present:
@@ -364,14 +373,22 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
 
 
 def examples(
-    frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
+    frame: pd.DataFrame, options: DataOptions, names: Iterable[str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns `{client id: {column: its cells as they stand}}` of some columns."""
     cells = {name: frame[name].to_numpy() for name in names}
+    ids = client_ids(frame, options.client_column or "", options.missing_cells)
     return {
         client_id: {name: values[rows] for name, values in cells.items()}
-        for client_id, rows in by_client(client_ids(frame, client, words))
+        for client_id, rows in by_client(ids)
     }
+
+
+def of_clients(frame: pd.DataFrame, options: DataOptions) -> dict[str, np.ndarray]:
+    """Returns each client's rows as `by_client` does, by time if options name a column of it."""
+    words, time = options.missing_cells, options.time_column
+    ids = client_ids(frame, options.client_column or "", words)
+    return dict(by_client(ids, None if time is None else times(frame[time], words)))
 
 
 def _counted(is_there: pd.Series) -> str:
