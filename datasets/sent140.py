@@ -64,7 +64,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
         frame, neutral = _of_leaf(path)
         facts = leaf_files.facts(path)
     else:
-        frame, neutral = _of_csv(path)
+        with errors.at(path):
+            frame, neutral = _of_csv(path)
         facts = {"source": "csv", "files": [str(path)]}
     facts["neutral_texts_left_out"] = neutral
     with errors.at(path):
@@ -115,11 +116,6 @@ def _find(options: DataOptions) -> Path:
 
 def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
     """Returns the archive's texts, and how many neutral ones were left out."""
-    with errors.at(path):
-        return _texts(path)
-
-
-def _texts(path: Path) -> tuple[pd.DataFrame, int]:
     with files.readable_as("Sentiment140's CSV", OSError, ValueError):
         frame = pd.read_csv(
             path, header=None, names=_COLUMNS, dtype=str, encoding="latin-1", keep_default_na=False,
@@ -127,17 +123,14 @@ def _texts(path: Path) -> tuple[pd.DataFrame, int]:
         )  # fmt: skip
     if frame.empty:
         raise UserError("", "no rows", _EXPECTED)
-    wrong = ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])
-    if wrong.any():
+    if (wrong := ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])).any():
         row = int(np.argmax(wrong)) + 1
         polarity = repr(frame.polarity.iloc[row - 1][:40])
         raise UserError(f"line {row}", f"{polarity} as polarity", _EXPECTED)
     # Of a row that is cut, pandas has the cells that are missing as empty.
-    missing = (frame.user.str.strip() == "") | (frame.text == "")  # "null" is a user, too.
-    if missing.any():
-        row = int(np.argmax(missing)) + 1
+    if (missing := (frame.user.str.strip() == "") | (frame.text == "")).any():  # "null" is a user.
+        place = f"line {int(np.argmax(missing)) + 1} of {len(frame)}"
         advice = "copy the file again if it is cut, or take the line out"
-        place = f"line {row} of {len(frame)}"
         raise UserError(place, "no user or no text", _EXPECTED, advice)
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]

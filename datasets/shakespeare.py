@@ -269,7 +269,7 @@ def _find(options: DataOptions) -> Path:
     if (leaf := leaf_files.find_in(folder, ("", "shakespeare"))) is not None:
         return leaf
     with files.or_by_hand("shakespeare", folder, _ADVICE):
-        files.download_lzma(_URL, folder / _SQLITE, _SHA256)
+        files.download(_URL, folder / _SQLITE, _SHA256)
     return folder / _SQLITE
 
 

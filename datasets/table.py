@@ -376,40 +376,36 @@ def _task(
     options: DataOptions,
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
-    is_number, classes = labels.classes is None, labels.classes or ()
-    model_facts = choice.ModelFacts(len(classes) or 1, (width,), predicts_numbers=is_number)
+    classes = labels.classes
+    model_facts = choice.ModelFacts(
+        len(classes) if classes else 1, (width,), predicts_numbers=not classes
+    )
     example = np.zeros((1, width), np.float32)
-    fields = _fields_of_numbers(labels) if is_number else classification.fields(classes)
+    fields: dict[str, Any]
+    if classes is not None:
+        fields = classification.fields(classes, clients)
+        label_facts = {"num_classes": len(classes), "classes": list(classes[:_MAX_NAMED])}
+    else:
+        absolute = functools.partial(_absolute_error, labels.high - labels.low)
+        fields = {
+            **clients,
+            "loss": silos.half_squared_error,
+            "metrics": (
+                task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
+                task_lib.Metric("absolute_error", absolute, higher_is_better=False),
+            ),
+            "neighbours": "regression",
+        }
+        label_facts = {"label_range": [labels.low, labels.high]}
     return task_lib.Task(
         dataset="table",
         setting=packages.setting("table", options.setting),
         model=choice.build(options, _MODELS, model_facts, example),
-        preprocess=_preprocess_numbers if is_number else _preprocess_classes,
+        preprocess=classification.hand_on("features", "label" if classes else "target"),
         drop_remainder=options.setting == "cross_silo",
-        facts={**facts, **_label_facts(labels)},
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
+        facts={**facts, **label_facts},
         **fields,
     )
-
-
-def _fields_of_numbers(labels: Labels) -> dict[str, Any]:
-    absolute = functools.partial(_absolute_error, labels.high - labels.low)
-    return {
-        "loss": silos.half_squared_error,
-        "metrics": (
-            task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
-            task_lib.Metric("absolute_error", absolute, higher_is_better=False),
-        ),
-        "neighbours": "regression",
-    }
-
-
-def _label_facts(labels: Labels) -> dict[str, Any]:
-    if labels.classes is None:
-        return {"label_range": [labels.low, labels.high]}
-    return {"num_classes": len(labels.classes), "classes": list(labels.classes[:_MAX_NAMED])}
 
 
 def _absolute_error(
@@ -417,17 +413,6 @@ def _absolute_error(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     errors = unit * tf.abs(outputs - targets)
     return errors, tf.ones_like(errors)
-
-
-def _preprocess_classes(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (features float32 [batch, columns], classes int32 [batch])."""
-    del training, key
-    return examples["features"], examples["label"]
-
-
-_preprocess_numbers = silos.preprocess
 
 
 def synthesize(seed: int, num_shops: int = _SYNTHETIC_SHOPS) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -214,26 +214,15 @@ def _class_task(
         dataset="text",
         setting=packages.setting("text", options.setting),
         model=choice.build(options, _CLASS_MODELS, model_facts, example),
-        preprocess=_preprocess,
+        preprocess=classification.hand_on("tokens", "label"),
         facts={
             **facts,
             "num_classes": len(known),
             **({"texts_with_a_label_of_no_training_part": unknown} if unknown else {}),
             **client_facts,
         },
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        **classification.fields(known),
+        **classification.fields(known, clients),
     )
-
-
-def _preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (token ids int32 [batch, 64], classes int32 [batch])."""
-    del training, key
-    return examples["tokens"], examples["label"]
 
 
 def synthesize(seed: int) -> tuple[pd.DataFrame, dict[str, str]]:

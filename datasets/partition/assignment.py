@@ -72,6 +72,13 @@ class Assignment:
         return Assignment(clients, fitted, pieces(self.train), self.split)
 
 
+def by_owner(owners: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns `{owner: its rows}` of each row's owner, integers or text [n], owners sorted."""
+    ids, places, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    rows = np.split(np.argsort(places, kind="stable"), np.cumsum(sizes)[:-1])
+    return {str(i): of_owner for i, of_owner in zip(ids, rows, strict=True)}
+
+
 def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Assignment:
     """Returns where rows belong.
 

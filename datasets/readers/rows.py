@@ -6,6 +6,7 @@ is refused is refused in one line.
 """
 
 import bz2
+import codecs
 import contextlib
 import csv
 import difflib
@@ -93,32 +94,20 @@ def read(path: Path) -> pd.DataFrame:
     fewer cells than the header, or would not fit in memory.
     """
     with errors.at(path), files.readable_as("a table", OSError):
-        return _read(path)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    head = _head(path)
-    if not head.strip():
-        raise UserError("", "an empty file", _HEADER_AND_ROWS)
-    check_file_size([path], "give fewer rows or columns")
-    if head.startswith(b"PAR1"):
-        return _checked(_parquet(path))
-    check_kind(path)
-    if not head.startswith(_UTF16_MARKS):
-        _check_no_zeros(path)
-    form = _format(head)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pd.errors.ParserWarning)
-        try:
-            frame = _csv(path, form)
-        except UnicodeDecodeError:
-            other = "cp1252" if form.encoding == "utf-8-sig" else form.encoding
-            form = form._replace(encoding=other)
-            frame = _csv_or_refused(path, form)
-    checked = _checked(frame)
-    if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
-        _check_no_short_rows(path, form)
-    return checked
+        head = _head(path)
+        if not head.strip():
+            raise UserError("", "an empty file", _HEADER_AND_ROWS)
+        check_file_size([path], "give fewer rows or columns")
+        if head.startswith(b"PAR1"):
+            return _checked(_parquet(path))
+        check_kind(path)
+        form = _format(head, _encoding(path, head))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pd.errors.ParserWarning)
+            frame = _checked(_csv(path, form))
+        if (frame.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
+            _check_no_short_rows(path, form)
+        return frame
 
 
 def _head(path: Path) -> bytes:
@@ -154,11 +143,20 @@ def _unpacked_head(path: Path, signature: bytes) -> bytes:
     return b""
 
 
-def _check_no_zeros(path: Path) -> None:
+def _encoding(path: Path, head: bytes) -> str:
+    """Returns how text is encoded: as its mark says, else in UTF-8, or cp1252 where it is not."""
+    if head.startswith(_UTF16_MARKS):
+        return "utf-16"
+    encoding, decoder = "utf-8-sig", codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
         while chunk := file.read(2**24):
             if b"\0" in chunk:
                 raise UserError("", "zero bytes", "text", "save the table as CSV in UTF-8")
+            try:
+                decoder.decode(chunk, final=len(chunk) < 2**24)
+            except UnicodeDecodeError:
+                encoding = "cp1252"
+    return encoding
 
 
 def check_file_size(paths: Iterable[Path], advice: str) -> None:
@@ -179,23 +177,16 @@ def check_memory(amount: str, needed: int, advice: str) -> None:
         raise UserError("", amount, f"at most {available / 1e9:.1f} GB, which are free", advice)
 
 
-def _format(head: bytes) -> Format:
-    encoding = "utf-8-sig"
-    if head.startswith(_UTF16_MARKS):
-        encoding = "utf-16"
-    else:
-        try:
-            head.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            if error.start < len(head) - 4:  # Not merely cut in the middle of a character.
-                encoding = "cp1252"
+def _format(head: bytes, encoding: str) -> Format:
     whole = head.decode(encoding, "ignore").lstrip("\ufeff")
     text = whole.lstrip("\r\n")  # Empty lines before the header.
     first_line, delimiter = whole[: len(whole) - len(text)].count("\n"), ""
     line, _, rest = text.partition("\n")
     if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
         first_line, delimiter, text = first_line + 1, match[1], rest
-    delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
+    delimiter = delimiter or max(
+        _DELIMITERS, key=re.sub(r'"[^"]*"', "", text.partition("\n")[0]).count
+    )
     with files.readable_as(_A_TABLE, csv.Error):
         columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
     return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
@@ -220,18 +211,6 @@ def _check_no_short_rows(path: Path, form: Format) -> None:
                 number = form.first_line + reader.line_num
 
 
-def _csv_or_refused(path: Path, form: Format) -> pd.DataFrame:
-    try:
-        return _csv(path, form)
-    except UnicodeDecodeError:
-        problem = f"text neither in UTF-8 nor in {form.encoding}"
-        raise UserError("", problem, advice="save it as UTF-8") from None
-
-
-def _unquoted(line: str) -> str:
-    return re.sub(r'"[^"]*"', "", line)
-
-
 def _csv(path: Path, form: Format) -> pd.DataFrame:
     try:
         frame = pd.read_csv(
@@ -247,6 +226,9 @@ def _csv(path: Path, form: Format) -> pd.DataFrame:
             index_col=None,
             engine="c",
         )
+    except UnicodeDecodeError:
+        problem = f"text neither in UTF-8 nor in {form.encoding}"
+        raise UserError("", problem, advice="save it as UTF-8") from None
     except pd.errors.EmptyDataError:
         raise UserError("", "a header and no rows", _HEADER_AND_ROWS) from None
     except pd.errors.ParserError as error:
