@@ -44,7 +44,7 @@ from datasets.options import DataOptions, ShakespeareSplit
 from datasets.partition import splits
 from datasets.readers import files, leaf_files, native_files, sqlite_clients
 from datasets.synthetic import posts as synthetic_posts
-from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
+from motley_tff.core import errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 # Those that TFF's baseline knows; the published text has one more, `}`.
@@ -113,7 +113,15 @@ def _task(
     preprocess: Callable[..., tuple[tf.Tensor, tf.Tensor]],
 ) -> task_lib.Task:
     split, sources, left_out = parts
-    clients = splits.make_clients(split, sources, _trained, _evaluated)
+    clients = splits.make_clients(
+        split,
+        sources,
+        lambda rows: {"train": {"tokens": rows}},
+        lambda halves: {
+            part: {"tokens": rows}
+            for part, rows in zip(("personalization", "evaluation"), halves, strict=True)
+        },
+    )
     return task_lib.Task(
         dataset="shakespeare",
         setting="cross_device",
@@ -169,14 +177,6 @@ def cut_snippets(snippets: Sequence[np.ndarray]) -> np.ndarray:
         padding = np.full(-len(marked) % (LENGTH + 1), PAD)
         rows.append(np.concatenate([marked, padding]).astype(np.int32).reshape(-1, LENGTH + 1))
     return np.concatenate(rows)
-
-
-def _trained(rows: np.ndarray) -> clients_lib.Parts:
-    return {"train": {"tokens": rows}}
-
-
-def _evaluated(halves: tuple[np.ndarray, np.ndarray]) -> clients_lib.Parts:
-    return {"personalization": {"tokens": halves[0]}, "evaluation": {"tokens": halves[1]}}
 
 
 _Split = tuple[splits.ClientSplit, Mapping[str, splits.Source], dict[str, list[str]]]
@@ -275,9 +275,12 @@ def _find(options: DataOptions) -> Path:
 
 def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
     if path.suffix == ".sqlite":
+        said = []
         with errors.at(path):
-            plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
-        return plays, {"source": "sqlite", "files": [str(path)]}
+            for split_name in ("train", "test"):
+                sqlite_clients.check_split(path, split_name)
+                said.append(dict(sqlite_clients.texts(path, split_name, _FIELD)))
+        return Plays(*said), {"source": "sqlite", "files": [str(path)]}
     if path.suffix != ".h5":
         raise UserError(str(path), expected=f"TFF's {_SQLITE} or {_TRAIN_HDF5}, or LEAF's .json")
     beside = path.with_name(path.name.replace("train", "test"))
@@ -285,11 +288,6 @@ def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
         raise UserError(str(path), f"no {_TEST_HDF5} beside it", "both of TFF's files")
     facts = {"source": "hdf5", "files": [str(path), str(beside)]}
     return Plays(_of_hdf5(path), _of_hdf5(beside)), facts
-
-
-def _of_sqlite(path: Path, split_name: str) -> dict[str, list[str]]:
-    sqlite_clients.check_split(path, split_name)
-    return dict(sqlite_clients.texts(path, split_name, _FIELD))
 
 
 def _of_hdf5(path: Path) -> dict[str, list[str]]:

@@ -27,24 +27,20 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
     with errors.at(path):
-        return _load(path)
-
-
-def _load(path: pathlib.Path) -> tf.keras.Model:
-    with_classifier = _has_classifier(path)
-    model = tf.keras.applications.InceptionV3(
-        include_top=with_classifier,
-        weights=None,
-        classes=_NUM_CLASSES,
-        input_shape=(SIDE, SIDE, 3),
-        pooling=None if with_classifier else "avg",
-    )
-    try:
-        model.load_weights(path)
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError("", f"weights of another network ({error})", "InceptionV3's") from error
-    if not all(np.isfinite(array).all() for array in model.get_weights()):
-        raise UserError("", "weights that are not finite", advice="fetch it again")
+        with_classifier = _has_classifier(path)
+        model = tf.keras.applications.InceptionV3(
+            include_top=with_classifier,
+            weights=None,
+            classes=_NUM_CLASSES,
+            input_shape=(SIDE, SIDE, 3),
+            pooling=None if with_classifier else "avg",
+        )
+        try:
+            model.load_weights(path)
+        except (ValueError, KeyError, OSError) as error:
+            raise UserError("", f"weights of another network ({error})", "InceptionV3's") from error
+        if not all(np.isfinite(array).all() for array in model.get_weights()):
+            raise UserError("", "weights that are not finite", advice="fetch it again")
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
 
 
