@@ -129,10 +129,10 @@ def _assign(subjects: Sequence[str], part_of: dict[str, str]) -> None:
     """Gives each of a vendor's subjects a part; those that have one keep it."""
     n = len(subjects)
     held_out = max(2, -(-n // 5)) if n >= 3 else 0
-    given = [part_of[s] for s in subjects if s in part_of]
+    taken = [part_of[s] for s in subjects if s in part_of]
     free = [s for s in subjects if s not in part_of]
     for part, quota in (("valid", held_out // 2), ("test", held_out - held_out // 2)):
-        lacking = max(0, quota - given.count(part))
+        lacking = max(0, quota - taken.count(part))
         part_of.update(dict.fromkeys(free[:lacking], part))
         free = free[lacking:]
     part_of.update(dict.fromkeys(free, "train"))
@@ -233,7 +233,7 @@ def _parts(scans: Scans, rows: Rows, dtype: np.dtype) -> splits.Parts:
     images, suvr = scans.images.astype(dtype, copy=False), scans.suvr.astype(np.float32)
     # A silo that is not evaluated has its other parts empty, so that nobody scores it by accident.
     used = rows if _is_whole(rows) else splits.train_only(rows["train"])
-    return {part: {"pixels": images[of], "target": suvr[of]} for part, of in used.items()}
+    return {part: {"pixels": images[taken], "target": suvr[taken]} for part, taken in used.items()}
 
 
 def synthesize(seed: int, num_scanners: int = _SYNTHETIC_SCANNERS) -> adni_files.Collection:

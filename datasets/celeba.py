@@ -120,10 +120,7 @@ def create_task_from_data(
             **(facts or {}), "num_classes": 2, "attribute": attribute,
             "clients_left_out": split.left_out,
         },
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        **classification.fields((f"not {attribute}", attribute)),
+        **classification.fields((f"not {attribute}", attribute), clients),
     )  # fmt: skip
 
 

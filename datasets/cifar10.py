@@ -134,9 +134,9 @@ def _read_batch(path: Path) -> np.ndarray:
         raise UserError(str(path), f"{size:,} bytes", f"{expected:,}", "unpack it again")
     records = np.fromfile(path, np.uint8).reshape(_RECORDS, _RECORD_BYTES)
     if (label := records[:, 0].max()) >= len(CLASSES):
-        found = f"label {label} in record {int(records[:, 0].argmax())}"
+        problem = f"label {label} in record {int(records[:, 0].argmax())}"
         labels = f"CIFAR-10's, 0 to {len(CLASSES) - 1}; CIFAR-100's have two labels"
-        raise UserError(str(path), found, labels)
+        raise UserError(str(path), problem, labels)
     return records
 
 
@@ -154,14 +154,14 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
         sizes = f"pictures of {shape[1]}x{shape[0]} pixels, {colours}"
         raise UserError(str(folder), sizes, f"{_SIDE}x{_SIDE} in colour", _OTHERS)
     of_part = {part: set(pictures.labels[pictures.client_ids == part]) for part in parts}
-    for part, found in of_part.items():
+    for part, labels in of_part.items():
         classes = {p.name for p in (folder / part).iterdir() if p.is_dir() and p.name[0] != "."}
-        if empty := classes - found:
+        if empty := classes - labels:
             place = str(folder / part / min(empty))
             raise UserError(place, "no pictures", advice="remove it, or put some there")
     names = tuple(sorted(of_part["train"]))
-    for part, found in of_part.items():
-        if odd := found ^ set(names):
+    for part, labels in of_part.items():
+        if odd := labels ^ set(names):
             other = f"class {min(odd)!r} in one of train and {part} alone"
             raise UserError(str(folder), other, "the same folders in both")
     if len(names) < 2:

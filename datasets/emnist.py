@@ -32,7 +32,7 @@ import tensorflow as tf
 from datasets.kinds import classification
 from datasets.models import choice, emnist_cnn, lenet
 from datasets.options import DataOptions
-from datasets.partition import splits
+from datasets.partition import assignment, splits
 from datasets.readers import files, leaf_files, sqlite_clients
 from datasets.synthetic import writers as synthetic_writers
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
@@ -110,16 +110,18 @@ def create_task_from_data(
     """
     check_labels(labels, NUM_CLASSES)
     num_classes = _NUM_DIGITS if labels.max() < _NUM_DIGITS else NUM_CLASSES
-    writers = _by_writer(images, labels.astype(np.int32), writer_ids)
-    sizes = {writer: len(examples["label"]) for writer, examples in writers.items()}
+    rows = assignment.by_owner(writer_ids)
+    sizes = {writer: len(of_writer) for writer, of_writer in rows.items()}
+    examples = {"pixels": images, "label": labels.astype(np.int32)}
+    writers = {i: {name: array[r] for name, array in examples.items()} for i, r in rows.items()}
     return _split_task(sizes, writers, num_classes, facts or {}, options)
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:
     """Raises UserError unless there are labels, each from 0 to the number of classes, exclusive."""
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= num_classes:
-        found = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
-        raise UserError("labels", found, f"0 to {num_classes - 1}")
+        label_range = f"{labels.min()} to {labels.max()}" if len(labels) else "none"
+        raise UserError("labels", label_range, f"0 to {num_classes - 1}")
 
 
 def preprocess(
@@ -167,18 +169,6 @@ def _split_task(
     return make_task(clients, num_classes, all_facts, options)
 
 
-def _by_writer(
-    images: np.ndarray, labels: np.ndarray, writer_ids: np.ndarray
-) -> dict[str, dict[str, np.ndarray]]:
-    """Groups examples by writer, in their order, the writers sorted."""
-    order = np.argsort(writer_ids, kind="stable")
-    ids, starts = np.unique(writer_ids[order], return_index=True)
-    rows = np.split(order, starts[1:])
-    return {
-        str(i): {"pixels": images[r], "label": labels[r]} for i, r in zip(ids, rows, strict=True)
-    }
-
-
 def _find(options: DataOptions) -> Path:
     """Returns the data file, after a download if there is none."""
     path = files.find(options, [os.path.join(f, _SQLITE) for f in _FOLDERS], _DEFAULT_DIR)
@@ -189,7 +179,7 @@ def _find(options: DataOptions) -> Path:
     if path is not None:
         return path
     with files.or_by_hand("emnist", folder, _ADVICE):
-        files.download_lzma(_URL, folder / _SQLITE, _SHA256)
+        files.download(_URL, folder / _SQLITE, _SHA256)
     return folder / _SQLITE
 
 
@@ -264,8 +254,8 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
     users = leaf_files.read(path, convert)
     if largest and min(largest) <= 1 < max(largest):
         raise UserError(str(path), "users with pixels to 1 and to 255", "one of them")
-    ids = np.repeat(list(users), [len(of["labels"]) for of in users.values()])
-    images, labels = (np.concatenate([of[f] for of in users.values()]) for f in _LEAF_FIELDS)
+    ids = np.repeat(list(users), [len(user["labels"]) for user in users.values()])
+    images, labels = (np.concatenate([user[f] for user in users.values()]) for f in _LEAF_FIELDS)
     is_light = np.median(images[:, ::27, ::27]) > 127
     return 255 - images if is_light else images, labels, ids
 
@@ -297,11 +287,7 @@ def check_arrays(
     """Returns (images uint8 [n, 28, 28] with 0 = background, labels [n], writer_id [n]) of a file;
     UserError if they are others.
     """
-    names = ("images", "labels", "writer_id")
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise UserError("", f"arrays {list(arrays)}", f"also {missing}")
-    images, labels, writer_ids = (arrays[name] for name in names)
+    images, labels, writer_ids = files.required(arrays, "images", "labels", "writer_id")
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or images.ndim != 3:
         raise files.other_array("images", images, "uint8 [n, 28, 28] with 0 = background")
     for name, array, kinds in (("labels", labels, "iu"), ("writer_id", writer_ids, "iuU")):
@@ -310,6 +296,6 @@ def check_arrays(
             raise files.other_array(name, array, f"{kind} [{len(images)}] as there are images")
     corners = images[:, ::27, ::27]
     if corners.size and np.median(corners) > 200:
-        found = f"{np.median(corners):g} in the images' corners"
-        raise UserError("", found, "0 = background", "invert the images")
+        corner = f"{np.median(corners):g} in the images' corners"
+        raise UserError("", corner, "0 = background", "invert the images")
     return images, labels, writer_ids

@@ -19,10 +19,9 @@ Card
 """
 
 import concurrent.futures
-import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +78,7 @@ class Pictures(NamedTuple):
     groups: Mapping[str, str]
 
 
-class _File(NamedTuple):
+class _PictureFile(NamedTuple):
     client_id: str
     label: str
     path: str
@@ -90,13 +89,15 @@ def create_task(options: DataOptions) -> task_lib.Task:
     is wrong.
     """
     if options.use_synthetic_data:
-        made = synthesize(options.base_random_seed)
-        return create_task_from_data(made, options, {"source": "synthetic"})
+        pictures = synthesize(options.base_random_seed)
+        return create_task_from_data(pictures, options, {"source": "synthetic"})
     facts: dict[str, Any]
     if options.data_file is not None:
         path = files.existing("data_file", options.data_file, "an .npz file")
         facts = {"source": "npz", "files": [str(path)]}
-        pictures = _read_npz(path, options.image_size)
+        arrays = files.read_npz(path)
+        with errors.at(path):
+            pictures = _pictures(arrays, options.image_size)
     else:
         path = files.existing("data_dir", options.data_dir or "", "a folder of clients' folders")
         pictures, ignored = _read_folder(path, options.image_size)
@@ -135,10 +136,7 @@ def create_task_from_data(
         model=choice.build(options, _MODELS, model_facts, np.zeros((1, *shape), np.float32)),
         preprocess=preprocess,
         facts=all_facts,
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        **classification.fields(known),
+        **classification.fields(known, clients),
     )
 
 
@@ -182,19 +180,20 @@ def _read_folder(
 ) -> tuple[Pictures, int]:
     """Returns a folder's pictures, and how many files were left out."""
     listed, ignored = _list(folder, only, layout)
-    with _bombs_are_errors():
+    with warnings.catch_warnings():  # Around threads, which share the filters.
+        warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
         first = _read(listed[0].path, image_size)
         needed = 3 * len(listed) * first.nbytes  # As they are read, stacked, dealt to clients.
         smaller = f"give a smaller {_IMAGE_SIZE} or fewer pictures"
         with errors.at(folder):
             rows_lib.check_memory(f"{len(listed):,} pictures", needed, smaller)
 
-        def read(file: _File) -> np.ndarray:
+        def read(file: _PictureFile) -> np.ndarray:
             array = _read(file.path, image_size)
             if array.shape[:2] != first.shape[:2]:
                 sizes = " and of ".join(f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
-                found = f"pictures of {sizes} pixels, such as {file.path}"
-                raise UserError(str(folder), found, "one size", advice)
+                problem = f"pictures of {sizes} pixels, such as {file.path}"
+                raise UserError(str(folder), problem, "one size", advice)
             return array
 
         with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
@@ -207,11 +206,11 @@ def _read_folder(
     return Pictures(np.stack(arrays), labels, clients, {}), ignored
 
 
-def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_File], int]:
+def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_PictureFile], int]:
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
-    listed: list[_File] = []
+    listed: list[_PictureFile] = []
     ignored = 0
     for client in _entries(folder):
         if only is not None and client.name not in only:
@@ -229,10 +228,10 @@ def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_
                 elif file.is_dir():
                     raise UserError(file.path, "a folder", f"a picture, as in {layout}")
                 elif not file.is_file():  # Reading a pipe would wait for ever.
-                    found = "a pipe, a device or a link to nothing"
-                    raise UserError(file.path, found, "a picture", "remove it")
+                    problem = "a pipe, a device or a link to nothing"
+                    raise UserError(file.path, problem, "a picture", "remove it")
                 else:
-                    listed.append(_File(_name(client), _name(label), file.path))
+                    listed.append(_PictureFile(_name(client), _name(label), file.path))
     if not listed:
         raise UserError(str(folder), "no pictures", layout)
     return listed, ignored
@@ -242,8 +241,8 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        found = f"no way to read it ({error.strerror})"
-        raise UserError(str(error.filename), found) from error
+        problem = f"no way to read it ({error.strerror})"
+        raise UserError(str(error.filename), problem) from error
 
 
 def _folder(entry: os.DirEntry[str], layout: str) -> os.DirEntry[str]:
@@ -256,8 +255,8 @@ def _name(entry: os.DirEntry[str]) -> str:
     try:
         entry.name.encode()  # As tables of results need it.
     except UnicodeEncodeError as error:
-        found = "a name that is no UTF-8"
-        raise UserError(f"{entry.path!a}", found, advice="rename it") from error
+        problem = "a name that is no UTF-8"
+        raise UserError(f"{entry.path!a}", problem, advice="rename it") from error
     return entry.name
 
 
@@ -267,55 +266,40 @@ def _is_ignored(entry: os.DirEntry[str]) -> bool:
 
 def _read(path: str, image_size: int | None) -> np.ndarray:
     """Returns a picture, uint8 [height, width] if it is grey, else [height, width, 3]."""
-    with _reading(path), PIL.Image.open(path, formats=_FORMATS) as file:
-        picture_files.check_kind(file)
-        mode = "L" if file.mode in _GREY_MODES else "RGB"
-        PIL.ImageOps.exif_transpose(file, in_place=True)
-        picture: PIL.Image.Image = file
-        if "A" in file.getbands() or "transparency" in file.info:  # Seen on white paper.
-            colours = file.convert("RGBA")
-            white = PIL.Image.new("RGBA", colours.size, "white")
-            picture = PIL.Image.alpha_composite(white, colours)
-        picture = picture.convert(mode)
-        if image_size is not None:
-            picture = picture.resize((image_size, image_size), PIL.Image.Resampling.BILINEAR)
-        return np.asarray(picture)
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
     # Each of Pillow's formats has errors of its own.
     with errors.at(path), files.readable_as("a picture", Exception):
         try:
-            yield
+            with PIL.Image.open(path, formats=_FORMATS) as file:
+                return _decoded(file, image_size)
         except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning) as error:
-            found = f"too large a picture ({error})"
-            raise UserError("", found, advice="make it smaller") from error
+            problem = f"too large a picture ({error})"
+            raise UserError("", problem, advice="make it smaller") from error
 
 
-@contextlib.contextmanager
-def _bombs_are_errors() -> Iterator[None]:
-    """Has Pillow refuse what it would warn of; around threads, which share the filters."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
-        yield
+def _decoded(file: PIL.Image.Image, image_size: int | None) -> np.ndarray:
+    picture_files.check_kind(file)
+    mode = "L" if file.mode in _GREY_MODES else "RGB"
+    PIL.ImageOps.exif_transpose(file, in_place=True)
+    picture = file
+    if "A" in file.getbands() or "transparency" in file.info:  # Seen on white paper.
+        colours = file.convert("RGBA")
+        white = PIL.Image.new("RGBA", colours.size, "white")
+        picture = PIL.Image.alpha_composite(white, colours)
+    return _resized(picture.convert(mode), image_size)
+
+
+def _resized(picture: PIL.Image.Image, side: int | None) -> np.ndarray:
+    if side is not None:
+        picture = picture.resize((side, side), PIL.Image.Resampling.BILINEAR)
+    return np.asarray(picture)
 
 
 # --- an .npz --------------------------------------------------------------------------------------
 
 
-def _read_npz(path: Path, image_size: int | None) -> Pictures:
-    arrays = files.read_npz(path)
-    with errors.at(path):
-        return _pictures(arrays, image_size)
-
-
 def _pictures(arrays: Mapping[str, np.ndarray], image_size: int | None) -> Pictures:
     names = ("images", "labels", "client_id")
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise UserError("", f"arrays {list(arrays)}", f"also {missing}")
-    images = arrays["images"]
+    images, *texts = files.required(arrays, *names)
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
         raise files.other_array("images", images, "uint8 [n, height, width] or with channels")
     if images.ndim == 4 and images.shape[3] not in (1, 3):
@@ -327,8 +311,9 @@ def _pictures(arrays: Mapping[str, np.ndarray], image_size: int | None) -> Pictu
             raise files.other_array(name, array, expected)
     images = images if images.ndim == 4 else images[..., None]
     if image_size is not None:
-        images = _scaled(images, image_size)
-    labels, clients = (np.char.strip(arrays[name].astype(str)) for name in names[1:])
+        small = (_resized(PIL.Image.fromarray(image.squeeze()), image_size) for image in images)
+        images = np.stack([picture.reshape(*picture.shape[:2], -1) for picture in small])
+    labels, clients = (np.char.strip(array.astype(str)) for array in texts)
     for name, values in (("label", labels), ("client_id", clients)):
         if (values == "").any():
             raise UserError(f"image {int(np.argmin(values != ''))}", f"no {name}")
@@ -344,13 +329,3 @@ def _groups(clients: np.ndarray, groups: np.ndarray) -> dict[str, str]:
         both = ", ".join(several[several.client == first].group[:3])
         raise UserError(f"client {first}", f"several groups ({both})", "one")
     return dict(zip(pairs.client, pairs.group, strict=True))
-
-
-def _scaled(images: np.ndarray, side: int) -> np.ndarray:
-    small = np.empty((len(images), side, side, images.shape[3]), np.uint8)
-    for i, image in enumerate(images):
-        picture = PIL.Image.fromarray(image.squeeze()).resize(
-            (side, side), PIL.Image.Resampling.BILINEAR
-        )
-        small[i] = np.asarray(picture).reshape(small.shape[1:])
-    return small

@@ -86,20 +86,20 @@ def parse(text: str) -> LabelPartition:
     match = next((m for form in _FORMS if (m := re.fullmatch(form, text))), None)
     if match is None:
         raise UserError(_PARTITION, text, EXPECTED)
-    given = match.groupdict()
-    if "alpha" in given:
-        alpha = _number(text, given["alpha"])
+    numbers = match.groupdict()
+    if "alpha" in numbers:
+        alpha = _number(text, numbers["alpha"])
         if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
             least = f"{_LEAST_ALPHA}, at which each class has one owner"
             most = f"{_MOST_ALPHA:,.0f}, at which all clients are alike"
             raise UserError(_PARTITION, text, f"an alpha from {least}, to {most}")
         return LabelPartition(alpha=alpha)
-    classes = _number(text, given["classes"])
+    classes = _number(text, numbers["classes"])
     if classes < 1 or classes % 1:
         raise UserError(_PARTITION, text, "a whole number of classes of at least 1")
-    if given["mu"] is None:
+    if numbers["mu"] is None:
         return LabelPartition(classes=int(classes))
-    mu, sigma = (_number(text, given[name]) for name in ("mu", "sigma"))
+    mu, sigma = (_number(text, numbers[name]) for name in ("mu", "sigma"))
     if sigma < 0:
         raise UserError(_PARTITION, text, "a sigma of at least 0")
     return LabelPartition(classes=int(classes), lognormal=(mu, sigma))
@@ -247,8 +247,8 @@ def _equal_totals(owned: np.ndarray, sizes: np.ndarray, stream: np.random.Genera
     return table
 
 
-def _ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    return np.divide(wanted, found, out=np.zeros(len(found)), where=found > 0)
+def _ratio(targets: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return np.divide(targets, totals, out=np.zeros(len(totals)), where=totals > 0)
 
 
 def _rounded(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -219,8 +219,8 @@ def _decode_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes
         try:
             decodable = decode(tf.constant(client_id))
         except tf.errors.OpError as error:
-            found = f"what cannot be read ({clients_lib.reason(error)})"
-            raise UserError(str(folder / client_id), found, "TFRecords") from error
+            problem = f"what cannot be read ({clients_lib.reason(error)})"
+            raise UserError(str(folder / client_id), problem, "TFRecords") from error
         _note(left, client_id, n, decodable, num_classes)
     return left
 

@@ -48,6 +48,9 @@ _ADVICE = (
 )
 _KERAS_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
+# Pixels [n, 28, 28], labels [n] and owners [n], if anybody knows these.
+_Digits = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
 _MODELS: Mapping[str, choice.Architecture] = {
     "mlp": choice.Architecture(
         lambda facts, sizes: mlp.Mlp(facts.num_outputs, sizes or (512, 512)), "units", None
@@ -62,6 +65,9 @@ _MODELS: Mapping[str, choice.Architecture] = {
 }
 
 
+synthesize = images.synthesize
+
+
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on what is found: synthetic writers, an `.npz` by writer, Keras's, a
     download. UserError says what to put where.
@@ -72,11 +78,17 @@ def create_task(options: DataOptions) -> task_lib.Task:
         labels, writers = pictures.labels.astype(np.int32), pictures.client_ids
         return create_task_from_data(pictures.pixels, labels, writers, options, facts)
     path = _find(options)
-    pixels, labels, owners = _read(path)
-    is_leaf = leaf_files.is_leaf(path)
-    facts = leaf_files.facts(path) if is_leaf else {"source": "npz", "files": [str(path)]}
+    digits: _Digits
+    if leaf_files.is_leaf(path):
+        digits = emnist.read_leaf(path, NUM_CLASSES)
+        facts = leaf_files.facts(path)
+    else:
+        with errors.at(path):
+            digits = _checked(files.read_npz(path))
+        facts = {"source": "npz", "files": [str(path)]}
+    pixels, labels, owners = digits
     with errors.at(path):
-        return create_task_from_data(pixels, labels, owners, options, facts)
+        return create_task_from_data(pixels[..., np.newaxis], labels, owners, options, facts)
 
 
 def create_task_from_data(
@@ -104,12 +116,8 @@ def create_task_from_data(
         dealt = dealing.deal(examples, "label", options, options.num_clients or NUM_CLIENTS)
         clients, client_facts = dealt.clients, dealt.facts
     else:
-        ids, starts = np.unique(writer_ids, return_inverse=True)
-        order = np.split(np.argsort(starts, kind="stable"), np.cumsum(np.bincount(starts))[:-1])
-        by_writer = {str(i): rows for i, rows in zip(ids, order, strict=True)}
-        clients, client_facts = assignment.assign(by_writer, options, by_time=False).clients_with(
-            examples
-        )
+        rows = assignment.assign(assignment.by_owner(writer_ids), options, by_time=False)
+        clients, client_facts = rows.clients_with(examples)
     model_facts = choice.ModelFacts(NUM_CLASSES, _SHAPE)
     return classification.image_task(
         choice.build(options, _MODELS, model_facts, np.zeros((1, *_SHAPE), np.float32)),
@@ -121,11 +129,6 @@ def create_task_from_data(
         preprocess=images.preprocess,
         label_names=tuple(map(str, range(NUM_CLASSES))),
     )
-
-
-def synthesize(seed: int) -> images.Pictures:
-    """Returns digits of synthetic writers."""
-    return images.synthesize(seed)
 
 
 def _find(options: DataOptions) -> Path:
@@ -146,29 +149,11 @@ def _find(options: DataOptions) -> Path:
     return target
 
 
-def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Returns (pixels, labels, writers or None) of any kind of file."""
-    if leaf_files.is_leaf(path):
-        pixels, labels, users = emnist.read_leaf(path, NUM_CLASSES)
-        return pixels[..., np.newaxis], labels, users
-    arrays = files.read_npz(path)
-    with errors.at(path):
-        return _checked(arrays)
-
-
-def _checked(
-    arrays: Mapping[str, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    if set(_KERAS_ARRAYS) <= set(arrays):
-        parts = [
-            np.concatenate([arrays[f"{a}_{part}"] for part in ("train", "test")]) for a in "xy"
-        ]
-        writers = np.zeros(len(parts[1]), np.int32)
-        images_, labels, _ = emnist.check_arrays(
-            {"images": parts[0], "labels": parts[1], "writer_id": writers}
-        )
-        owners = None
-    else:
-        images_, labels, owners = emnist.check_arrays(arrays)
+def _checked(arrays: Mapping[str, np.ndarray]) -> _Digits:
+    is_kerass = set(_KERAS_ARRAYS) <= set(arrays)
+    if is_kerass:
+        x, y = (np.concatenate([arrays[f"{a}_{part}"] for part in ("train", "test")]) for a in "xy")
+        arrays = {"images": x, "labels": y, "writer_id": np.zeros(len(y), np.int32)}
+    pixels, labels, owners = emnist.check_arrays(arrays)
     emnist.check_labels(labels, NUM_CLASSES)
-    return images_[..., np.newaxis], labels.astype(np.int32), owners
+    return pixels, labels.astype(np.int32), None if is_kerass else owners

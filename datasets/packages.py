@@ -50,14 +50,14 @@ def setting(name: str, chosen: Setting | None = None, trainer: str = "") -> Sett
 
 def announced(plugin: Plugin) -> Setting:
     """Returns what clients are, as `create` says it; UserError if it does not."""
-    found: Any = getattr(_create(plugin), "setting", None)
-    if found not in _SETTINGS:
+    declared: Any = getattr(_create(plugin), "setting", None)
+    if declared not in _SETTINGS:
         raise plugin.error(
-            f"{found!r} as its function's attribute `setting`",
+            f"{declared!r} as its function's attribute `setting`",
             " or ".join(map(repr, _SETTINGS)),
             'write create.setting = "cross_device" below the function',
         )
-    return found
+    return declared
 
 
 def takes(plugin: Plugin, option: str) -> bool:
@@ -75,19 +75,19 @@ def check_options(plugin: Plugin, options: DataOptions) -> None:
 def _arguments(plugin: Plugin, options: DataOptions) -> dict[str, Any]:
     """Returns the options that are given, and the seed where it is taken."""
     defaults = DataOptions(options.dataset_name)
-    given = {
+    arguments = {
         option: value
         for option in OPTIONS
         if (value := getattr(options, option)) != getattr(defaults, option)
     }
-    given["base_random_seed"] = options.base_random_seed
-    unknown = sorted(option for option in given if not takes(plugin, option))
+    arguments["base_random_seed"] = options.base_random_seed
+    unknown = sorted(option for option in arguments if not takes(plugin, option))
     for option in unknown:
         if option != "base_random_seed":  # Nothing may be left to chance there.
             name = errors.name(option)
             raise plugin.error(f"no argument {option}", advice=f"leave {name} out")
-        del given[option]
-    return given
+        del arguments[option]
+    return arguments
 
 
 def create_task(plugin: Plugin, options: DataOptions) -> "Task":

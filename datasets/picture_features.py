@@ -42,8 +42,8 @@ def flat(images: np.ndarray) -> np.ndarray:
     scale = 255.0 if images.dtype.kind in "iu" else 1.0
     rows = images.reshape(len(images), -1) / scale
     if not (rows.min() >= 0 and rows.max() <= 1):  # Not-a-number is neither.
-        found = f"pixels from {rows.min() * scale:g} to {rows.max() * scale:g}"
-        raise UserError("", found, "whole numbers 0 to 255 or fractions 0 to 1")
+        problem = f"pixels from {rows.min() * scale:g} to {rows.max() * scale:g}"
+        raise UserError("", problem, "whole numbers 0 to 255 or fractions 0 to 1")
     return rows
 
 
@@ -98,8 +98,8 @@ class Classifier(NamedTuple):
         images = images if images.ndim == 4 else images[..., None]
         if images.shape[1:] != self.shape or images.dtype != np.uint8:
             expected = f"uint8 {list(self.shape)} as {self.name} was trained on"
-            found = f"pictures {list(images.shape[1:])} of type {images.dtype}"
-            raise UserError("", found, expected)
+            problem = f"pictures {list(images.shape[1:])} of type {images.dtype}"
+            raise UserError("", problem, expected)
         spec = self.task.train.spec["train"]
         pixels = images if len(spec[_PIXELS].shape) == 4 else images[..., 0]
         parts = []
@@ -141,12 +141,12 @@ def check_alike(
         if not (flags := _flags(generators)):
             raise UserError(str(generators), expected="a run of generative_trainer, with run.json")
         for name in _OF_PICTURES:
-            value, other = (of.get(name) for of in (flags, known))
+            value, other = (options.get(name) for options in (flags, known))
             if (value or None) != (other or None):
-                found = f"a run with {errors.name(name)}={value}"
+                problem = f"a run with {errors.name(name)}={value}"
                 expected = f"{other}, as {errors.name(flag)}={run} has"
                 advice = "give a classifier of the same pictures"
-                raise UserError(str(generators), found, expected, advice)
+                raise UserError(str(generators), problem, expected, advice)
 
 
 def is_of_generator(run: pathlib.Path) -> bool:

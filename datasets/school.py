@@ -27,7 +27,7 @@ from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
-FILE = silos.Source(
+FILE = silos.SiloFile(
     ("school.mat", "school/school.mat"), "45 kB", "school", "students", is_row=True, width=28
 )
 _SILO_ID = "school_{:03d}"

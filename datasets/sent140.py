@@ -64,7 +64,8 @@ def create_task(options: DataOptions) -> task_lib.Task:
         frame, neutral = _of_leaf(path)
         facts = leaf_files.facts(path)
     else:
-        frame, neutral = _of_csv(path)
+        with errors.at(path):
+            frame, neutral = _of_csv(path)
         facts = {"source": "csv", "files": [str(path)]}
     facts["neutral_texts_left_out"] = neutral
     with errors.at(path):
@@ -77,9 +78,11 @@ def create_task_from_data(
     """Returns the task on texts in memory, columns `user`, `text` and `label`, `"0"` or `"1"`;
     UserError if there are too few.
     """
-    columns = text.Columns("user", "text", "label")
-    as_text = dataclasses.replace(options, dataset_name="text", model="lstm", missing_values=())
-    task = text.create_task_from_data(frame, columns, as_text, facts)
+    as_text = dataclasses.replace(
+        options, dataset_name="text", model="lstm", missing_values=(),
+        client_column="user", text_column="text", label_column="label",
+    )  # fmt: skip
+    task = text.create_task_from_data(frame, as_text, facts)
     return dataclasses.replace(task, dataset="sent140", label_names=("sad", "glad"))
 
 
@@ -113,11 +116,6 @@ def _find(options: DataOptions) -> Path:
 
 def _of_csv(path: Path) -> tuple[pd.DataFrame, int]:
     """Returns the archive's texts, and how many neutral ones were left out."""
-    with errors.at(path):
-        return _texts(path)
-
-
-def _texts(path: Path) -> tuple[pd.DataFrame, int]:
     with files.readable_as("Sentiment140's CSV", OSError, ValueError):
         frame = pd.read_csv(
             path, header=None, names=_COLUMNS, dtype=str, encoding="latin-1", keep_default_na=False,
@@ -125,32 +123,29 @@ def _texts(path: Path) -> tuple[pd.DataFrame, int]:
         )  # fmt: skip
     if frame.empty:
         raise UserError("", "no rows", _EXPECTED)
-    wrong = ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])
-    if wrong.any():
+    if (wrong := ~frame.polarity.isin([_SAD, _NEUTRAL, _GLAD])).any():
         row = int(np.argmax(wrong)) + 1
-        found = repr(frame.polarity.iloc[row - 1][:40])
-        raise UserError(f"line {row}", f"{found} as polarity", _EXPECTED)
+        polarity = repr(frame.polarity.iloc[row - 1][:40])
+        raise UserError(f"line {row}", f"{polarity} as polarity", _EXPECTED)
     # Of a row that is cut, pandas has the cells that are missing as empty.
-    missing = (frame.user.str.strip() == "") | (frame.text == "")  # "null" is a user, too.
-    if missing.any():
-        row = int(np.argmax(missing)) + 1
+    if (missing := (frame.user.str.strip() == "") | (frame.text == "")).any():  # "null" is a user.
+        place = f"line {int(np.argmax(missing)) + 1} of {len(frame)}"
         advice = "copy the file again if it is cut, or take the line out"
-        place = f"line {row} of {len(frame)}"
         raise UserError(place, "no user or no text", _EXPECTED, advice)
     is_neutral = frame.polarity == _NEUTRAL
     kept = frame[~is_neutral]
-    made = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}
-    return pd.DataFrame(made).reset_index(drop=True), int(is_neutral.sum())
+    columns = {"user": kept.user, "text": kept.text, "label": kept.polarity.map(_LABELS)}
+    return pd.DataFrame(columns).reset_index(drop=True), int(is_neutral.sum())
 
 
 def _of_leaf(path: Path) -> tuple[pd.DataFrame, int]:
     users = leaf_files.read(path, _convert)
-    frames = [pd.DataFrame({"user": user, **of}) for user, of in users.items()]
+    frames = [pd.DataFrame({"user": user, **arrays}) for user, arrays in users.items()]
     frame = pd.concat(frames, ignore_index=True)
     has_archives = frame.label.isin([_NEUTRAL, _GLAD]).any()
     if has_archives and (frame.label == _LEAFS_GLAD).any():
-        found = ", ".join(sorted(frame.label.unique()))
-        raise UserError(str(path), f"labels {found}", _EXPECTED_OF_LEAF)
+        problem = ", ".join(sorted(frame.label.unique()))
+        raise UserError(str(path), f"labels {problem}", _EXPECTED_OF_LEAF)
     is_neutral = frame.label == _NEUTRAL
     kept = frame[~is_neutral].reset_index(drop=True)
     return kept.replace({"label": {_GLAD: _LEAFS_GLAD}}), int(is_neutral.sum())

@@ -44,7 +44,7 @@ from datasets.options import DataOptions, ShakespeareSplit
 from datasets.partition import splits
 from datasets.readers import files, leaf_files, native_files, sqlite_clients
 from datasets.synthetic import posts as synthetic_posts
-from motley_tff.core import clients as clients_lib, errors, functional_model, task as task_lib
+from motley_tff.core import errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 # Those that TFF's baseline knows; the published text has one more, `}`.
@@ -81,37 +81,47 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on what is found: synthetic roles, SQLite (by default in TFF's cache), HDF5,
     a download. UserError says what to put where.
     """
-    how, fewest = options.shakespeare_split, options.min_characters
+    rule, fewest = options.shakespeare_split, options.min_characters
     if options.use_synthetic_data:
         plays, groups = synthesize(options.base_random_seed)
         facts = {"source": "synthetic", "client_groups": groups}
-        return create_task_from_data(plays, how, fewest, facts)
+        return create_task_from_data(plays, rule, fewest, facts)
     path = _find(options)
     if leaf_files.is_leaf(path):
-        return _create_leaf_task(path, how, fewest)
+        return _create_leaf_task(path, rule, fewest)
     plays, facts = _read(path)
     with errors.at(path):
-        return create_task_from_data(plays, how, fewest, facts)
+        return create_task_from_data(plays, rule, fewest, facts)
 
 
 def create_task_from_data(
     plays: Plays,
-    how: ShakespeareSplit = DataOptions.shakespeare_split,
+    rule: ShakespeareSplit = DataOptions.shakespeare_split,
     min_characters: int = DataOptions.min_characters,
     facts: Mapping[str, Any] | None = None,
 ) -> task_lib.Task:
     """Returns the task on roles in memory, split as `--shakespeare_split` says; UserError if there
     are too few.
     """
-    of = _of_roles(plays, min_characters) if how == "roles" else _of_snippets(plays)
-    return _task(of, facts or {}, next_words.preprocess)
+    parts = _of_roles(plays, min_characters) if rule == "roles" else _of_snippets(plays)
+    return _task(parts, facts or {}, next_words.preprocess)
 
 
 def _task(
-    of: "_Made", facts: Mapping[str, Any], preprocess: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+    parts: "_Split",
+    facts: Mapping[str, Any],
+    preprocess: Callable[..., tuple[tf.Tensor, tf.Tensor]],
 ) -> task_lib.Task:
-    split, sources, left_out = of
-    clients = splits.make_clients(split, sources, _trained, _evaluated)
+    split, sources, left_out = parts
+    clients = splits.make_clients(
+        split,
+        sources,
+        lambda rows: {"train": {"tokens": rows}},
+        lambda halves: {
+            part: {"tokens": rows}
+            for part, rows in zip(("personalization", "evaluation"), halves, strict=True)
+        },
+    )
     return task_lib.Task(
         dataset="shakespeare",
         setting="cross_device",
@@ -135,10 +145,10 @@ def _task(
 def synthesize(seed: int) -> tuple[Plays, dict[str, str]]:
     """Returns (synthetic roles, planted group by role): of five sentences the last one tests."""
     posts, groups = synthetic_posts.write(seed)
-    said = {role: of.tokens for role, of in posts.items()}
-    cuts = {role: max(1, 4 * len(of) // 5) for role, of in said.items()}
-    train = {role: of[: cuts[role]] for role, of in said.items()}
-    return Plays(train, {role: of[cuts[role] :] for role, of in said.items()}), groups
+    said = {role: written.tokens for role, written in posts.items()}
+    cuts = {role: max(1, 4 * len(written) // 5) for role, written in said.items()}
+    train = {role: written[: cuts[role]] for role, written in said.items()}
+    return Plays(train, {role: written[cuts[role] :] for role, written in said.items()}), groups
 
 
 def encode(text: str) -> np.ndarray:
@@ -169,31 +179,23 @@ def cut_snippets(snippets: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def _trained(rows: np.ndarray) -> clients_lib.Parts:
-    return {"train": {"tokens": rows}}
+_Split = tuple[splits.ClientSplit, Mapping[str, splits.Source], dict[str, list[str]]]
 
 
-def _evaluated(halves: tuple[np.ndarray, np.ndarray]) -> clients_lib.Parts:
-    return {"personalization": {"tokens": halves[0]}, "evaluation": {"tokens": halves[1]}}
-
-
-_Made = tuple[splits.ClientSplit, Mapping[str, splits.Source], dict[str, list[str]]]
-
-
-def _of_roles(plays: Plays, min_characters: int) -> _Made:
+def _of_roles(plays: Plays, min_characters: int) -> _Split:
     """Returns (who is in which split, rows by split and role, who says too little)."""
     roles = sorted({*plays.train, *plays.test})
     said = {role: [*plays.train.get(role, ()), *plays.test.get(role, ())] for role in roles}
-    texts = {role: encode("\n".join(filter(None, of))) for role, of in said.items()}
+    texts = {role: encode("\n".join(filter(None, snippets))) for role, snippets in said.items()}
     return _halved(texts, cut_text, min_characters)
 
 
 def _halved(
     texts: Mapping[str, np.ndarray], rows: Callable[[np.ndarray], np.ndarray], min_characters: int
-) -> _Made:
+) -> _Split:
     """Returns the same of what is said, of which each half becomes rows by itself."""
-    short = [role for role, of in texts.items() if len(of) < min_characters]
-    sizes = {role: len(of) for role, of in texts.items() if len(of) >= min_characters}
+    short = [role for role, ids in texts.items() if len(ids) < min_characters]
+    sizes = {role: len(ids) for role, ids in texts.items() if len(ids) >= min_characters}
     if len(sizes) < 3:
         expected = f"few enough that 3 of {len(texts)} roles say as much, not {len(sizes)}"
         raise UserError(errors.name("min_characters"), min_characters, expected)
@@ -210,14 +212,14 @@ def _halved(
     return split, sources, {f"fewer than {min_characters} characters": short} if short else {}
 
 
-def _create_leaf_task(path: Path, how: str, min_characters: int) -> task_lib.Task:
-    if how == "snippets":
+def _create_leaf_task(path: Path, rule: str, min_characters: int) -> task_lib.Task:
+    if rule == "snippets":
         expected = "roles, as LEAF's JSON has no snippets"
-        raise UserError(errors.name("shakespeare_split"), how, expected)
-    users = {user: of["tokens"] for user, of in sorted(leaf_files.read(path, _of_leaf).items())}
+        raise UserError(errors.name("shakespeare_split"), rule, expected)
+    users = {user: rows["tokens"] for user, rows in sorted(leaf_files.read(path, _of_leaf).items())}
     with errors.at(path):
-        made = _halved(users, lambda rows: rows, min_characters)
-        return _task(made, leaf_files.facts(path), _preprocess_leaf)
+        parts = _halved(users, lambda rows: rows, min_characters)
+        return _task(parts, leaf_files.facts(path), _preprocess_leaf)
 
 
 def _of_leaf(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
@@ -225,8 +227,8 @@ def _of_leaf(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
     for texts, length in ((x, LENGTH), (y, 1)):
         wrong = [t for t in texts if not isinstance(t, str) or len(t) != length]
         if wrong:
-            found = repr(str(wrong[0])[:30])
-            raise UserError("", found, f"texts of {length} characters")
+            problem = repr(str(wrong[0])[:30])
+            raise UserError("", problem, f"texts of {length} characters")
     ids = np.stack([encode(before + after) for before, after in zip(x, y, strict=True)])
     return {"tokens": ids.astype(np.uint8)}
 
@@ -240,15 +242,15 @@ def _preprocess_leaf(
     return tf.cast(x, tf.int32), tf.where(is_last, tf.cast(y, tf.int32), PAD)
 
 
-def _of_snippets(plays: Plays) -> _Made:
+def _of_snippets(plays: Plays) -> _Split:
     """Returns the same of all roles, which train and are tested on other snippets."""
     train, test = (
-        {role: cut_snippets([encode(text) for text in of]) for role, of in snippets.items()}
+        {role: cut_snippets([encode(text) for text in texts]) for role, texts in snippets.items()}
         for snippets in plays
     )
     both = {role: (rows, test[role]) for role, rows in train.items() if role in test}
     sizes = {role: len(rows) for role, rows in train.items()}
-    tested = {role: min(len(of) for of in halves) for role, halves in both.items()}
+    tested = {role: min(len(texts) for texts in halves) for role, halves in both.items()}
     # Whoever has one row to train on, or to test, still has both.
     at_least_2 = {role: 2 * (n > 0) for role, n in tested.items()}
     split = splits.usable({"train": sizes, "valid": sizes, "test": at_least_2})
@@ -267,15 +269,18 @@ def _find(options: DataOptions) -> Path:
     if (leaf := leaf_files.find_in(folder, ("", "shakespeare"))) is not None:
         return leaf
     with files.or_by_hand("shakespeare", folder, _ADVICE):
-        files.download_lzma(_URL, folder / _SQLITE, _SHA256)
+        files.download(_URL, folder / _SQLITE, _SHA256)
     return folder / _SQLITE
 
 
 def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
     if path.suffix == ".sqlite":
+        said = []
         with errors.at(path):
-            plays = Plays(*(_of_sqlite(path, split_name) for split_name in ("train", "test")))
-        return plays, {"source": "sqlite", "files": [str(path)]}
+            for split_name in ("train", "test"):
+                sqlite_clients.check_split(path, split_name)
+                said.append(dict(sqlite_clients.texts(path, split_name, _FIELD)))
+        return Plays(*said), {"source": "sqlite", "files": [str(path)]}
     if path.suffix != ".h5":
         raise UserError(str(path), expected=f"TFF's {_SQLITE} or {_TRAIN_HDF5}, or LEAF's .json")
     beside = path.with_name(path.name.replace("train", "test"))
@@ -283,11 +288,6 @@ def _read(path: Path) -> tuple[Plays, dict[str, Any]]:
         raise UserError(str(path), f"no {_TEST_HDF5} beside it", "both of TFF's files")
     facts = {"source": "hdf5", "files": [str(path), str(beside)]}
     return Plays(_of_hdf5(path), _of_hdf5(beside)), facts
-
-
-def _of_sqlite(path: Path, split_name: str) -> dict[str, list[str]]:
-    sqlite_clients.check_split(path, split_name)
-    return dict(sqlite_clients.texts(path, split_name, _FIELD))
 
 
 def _of_hdf5(path: Path) -> dict[str, list[str]]:
@@ -313,7 +313,7 @@ def _snippets(role: str, group: Any) -> list[str]:
     is_text = is_table and field.ndim == 1 and h5py.check_string_dtype(field.dtype) is not None
     if not is_text or field is group:
         names = sorted(getattr(group, "keys", list)(), key=str)[:5]
-        found = f"{field.dtype} {list(field.shape)}" if is_table else names
-        raise UserError(f"role {role}", found, f"{_FIELD}, text [n]")
+        problem = f"{field.dtype} {list(field.shape)}" if is_table else names
+        raise UserError(f"role {role}", problem, f"{_FIELD}, text [n]")
     with errors.at(f"role {role}"), files.readable_as("UTF-8", UnicodeDecodeError):
         return [bytes(text).decode() for text in field[()]]

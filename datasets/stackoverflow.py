@@ -115,7 +115,7 @@ def create_task_from_data(
     posts: Mapping[str, synthetic_posts.Posts], facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
     """Returns the task on users' sentences in memory; UserError if there are too few users."""
-    sizes = {client_id: len(of.tokens) for client_id, of in posts.items()}
+    sizes = {client_id: len(written.tokens) for client_id, written in posts.items()}
     split = splits.published_or_proportional(sizes)
     vocabulary = next_words.most_common_words(
         (posts[i].tokens for i in split.train), VOCABULARY_SIZE
@@ -179,7 +179,7 @@ def _create_tff_task(path: Path, counts: Path, vocabulary: Sequence[str]) -> tas
 def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> splits.ClientSplit:
     ids = splits.permute(tuple(held_out))
     num_valid = max(1, _PUBLISHED_VALID * len(ids) // _PUBLISHED_HELD_OUT)
-    valid, test = ({i: held_out[i] for i in of} for of in (ids[:num_valid], ids[num_valid:]))
+    valid, test = ({i: held_out[i] for i in part} for part in (ids[:num_valid], ids[num_valid:]))
     return splits.usable({"train": trained, "valid": valid, "test": test})
 
 
@@ -197,8 +197,8 @@ def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[P
     )
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:
-        found = f"no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) beside it"
-        raise UserError(str(database), found, advice=f"put one into {database.parent}")
+        problem = f"no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) beside it"
+        raise UserError(str(database), problem, advice=f"put one into {database.parent}")
     with errors.at(path):
         return path, _first_words(path, size)
 
@@ -242,7 +242,7 @@ def _create_dump_task(path: Path) -> task_lib.Task:
     source = sqlite_clients.open_split(path, _DUMP)
     split = splits.published_or_proportional(source.sizes)
     posts = sqlite_clients.texts(path, _DUMP, "tokens", set(split.train))
-    vocabulary = next_words.most_common_words((of for _, of in posts), VOCABULARY_SIZE)
+    vocabulary = next_words.most_common_words((texts for _, texts in posts), VOCABULARY_SIZE)
     sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))
     facts = {"source": "stack_exchange", "files": [str(path)], "prepared": _preparation(path)}
     return _task(split, sources, source.sizes, vocabulary, facts)
@@ -252,6 +252,6 @@ def _preparation(path: Path) -> dict[str, int]:
     """Returns what `datasets.prepare.stack_exchange` counted."""
     with sqlite_clients.reading(path) as connection:
         counts = connection.execute("SELECT what, count FROM preparation").fetchall()
-    if not all(isinstance(what, str) and isinstance(count, int) for what, count in counts):
+    if not all(isinstance(name, str) and isinstance(count, int) for name, count in counts):
         raise UserError("preparation", "no counts", advice="prepare the dump again")
     return dict(counts)

@@ -25,8 +25,9 @@ Card
   Citation: your own.
 """
 
+import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,16 +59,6 @@ _MODELS: Mapping[str, choice.Architecture] = {
 }
 
 
-class Columns(NamedTuple):
-    """What columns are; see `DataOptions`."""
-
-    client: str
-    label: str
-    features: tuple[str, ...] | None = None
-    categorical: tuple[str, ...] = ()
-    time: str | None = None
-
-
 class Labels(NamedTuple):
     """What is to be predicted.
 
@@ -87,65 +78,51 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on a file's rows, or synthetic ones; UserError says what is wrong."""
     if options.use_synthetic_data:
         frame, groups = synthesize(options.base_random_seed)
-        columns = Columns("shop", "bought")
         facts = {"source": "synthetic", "client_groups": groups}
-        return create_task_from_data(frame, columns, options, facts)
+        own = dataclasses.replace(
+            options, client_column="shop", label_column="bought", time_column=None,
+            feature_columns=None, categorical_columns=(),
+        )  # fmt: skip
+        return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
     frame = users_table.read(path)
     facts = users_table.facts(path)
     with errors.at(path):
-        return create_task_from_data(frame, _columns(options), options, facts)
+        return create_task_from_data(frame, options, facts)
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
-    path, columns = users_table.find(options.data_file), _columns(options)
+    path = users_table.find(options.data_file)
     frame = users_table.read(path)
     with errors.at(path):
-        _check_columns(frame, columns)
-        names = [*_feature_names(frame, columns), columns.label]
-        return rows_lib.examples(frame, columns.client, names, options.missing_cells)
-
-
-def _columns(options: DataOptions) -> Columns:
-    return Columns(
-        options.client_column or "",
-        options.label_column or "",
-        options.feature_columns,
-        options.categorical_columns,
-        options.time_column,
-    )
+        features, label = _used_columns(frame, options)
+        return rows_lib.examples(frame, options, [*features, label])
 
 
 def create_task_from_data(
-    frame: pd.DataFrame,
-    columns: Columns,
-    options: DataOptions,
-    facts: Mapping[str, Any] | None = None,
+    frame: pd.DataFrame, options: DataOptions, facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
-    """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares,
-    the kind of label and the model. UserError if columns are missing or are none to learn from, or
-    too few clients or rows are left.
+    """Returns the task on a table's cells, all text; `options` say what columns are, the setting,
+    the seed, shares, the kind of label and the model. UserError if columns are missing or are none
+    to learn from, or too few clients or rows are left.
     """
-    _check_columns(frame, columns)
-    is_unlabelled = rows_lib.is_missing(frame[columns.label], options.missing_labels)
+    names, label = _used_columns(frame, options)
+    is_unlabelled = rows_lib.is_missing(frame[label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
-        raise rows_lib.column_error(frame[columns.label], "no label", "some")
-    words = options.missing_cells
-    ids = rows_lib.client_ids(frame, columns.client, words)
-    order = None if columns.time is None else rows_lib.times(frame[columns.time], words)
-    by_client = dict(rows_lib.by_client(ids, order))
-    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
-    features, feature_facts = _features(frame, columns, rows, words)
-    labels = _labels(frame[columns.label], options.label_kind, rows.train)
+        raise rows_lib.column_error(frame[label], "no label", "some")
+    by_client, by_time = rows_lib.of_clients(frame, options), options.time_column is not None
+    rows = assignment.assign(by_client, options, by_time)
+    features, feature_facts = _features(frame[names], options, rows)
+    labels = _labels(frame[label], options.label_kind, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
     notes = []
     if labels.classes is not None and options.missing_values is None:
-        notes = rows_lib.label_notes(frame[columns.label])
+        notes = rows_lib.label_notes(frame[label])
     clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
@@ -158,49 +135,41 @@ def create_task_from_data(
     return _task(clients, labels, features.shape[1], options, all_facts)
 
 
-def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    wanted = {
-        "client_column": (columns.client,),
-        "label_column": (columns.label,),
-        "time_column": (columns.time,) if columns.time else (),
-        "feature_columns": columns.features or (),
-        "categorical_columns": columns.categorical,
-    }
-    rows_lib.check_columns(frame.columns, wanted)
-    names, features = _feature_names(frame, columns), errors.name("feature_columns")
+def _used_columns(frame: pd.DataFrame, options: DataOptions) -> tuple[list[str], str]:
+    """Returns the columns that predict, and the one that is predicted; UserError if there are no
+    such, or others that options name are not there.
+    """
+    rows_lib.check_columns(frame.columns, options, "client_column", "label_column")
+    label, field = options.label_column or "", errors.name("feature_columns")
+    others = (options.client_column, label, options.time_column)
+    names = list(options.feature_columns or (name for name in frame if name not in others))
     if not names:
-        raise UserError("", "no column to predict from", advice=f"give {features}")
-    if others := [name for name in columns.categorical if name not in names]:
-        field, advice = errors.name("categorical_columns"), f"add it to {features}, or leave it out"
-        raise UserError(field, others[0], "a column that predicts", advice)
-
-
-def _feature_names(frame: pd.DataFrame, columns: Columns) -> list[str]:
-    others = (columns.client, columns.label, columns.time)
-    return list(columns.features or (name for name in frame.columns if name not in others))
+        raise UserError("", "no column to predict from", advice=f"give {field}")
+    if unused := [name for name in options.categorical_columns if name not in names]:
+        categorical, advice = (
+            errors.name("categorical_columns"),
+            f"add it to {field}, or leave it out",
+        )
+        raise UserError(categorical, unused[0], "a column that predicts", advice)
+    return names, label
 
 
 # --- what a model sees ----------------------------------------------------------------------------
 
 
 def _features(
-    frame: pd.DataFrame,
-    columns: Columns,
-    rows: assignment.Rows,
-    words: Collection[str],
+    frame: pd.DataFrame, options: DataOptions, rows: assignment.Assignment
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns float32 [n, columns that a model sees], and facts about them; `words` are those of
-    missing cells.
-    """
-    numbers, categories = {}, {}
-    for name in _feature_names(frame, columns):
+    """Returns float32 [n, columns that a model sees] of the columns that predict, and facts."""
+    words, numbers, categories = options.missing_cells, {}, {}
+    for name in frame:
         values = None
-        if name not in columns.categorical:
+        if name not in options.categorical_columns:
             values = rows_lib.numbers(frame[name], words)
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
-            _check_categories(categories[name], name in columns.categorical)
+            _check_categories(categories[name], name in options.categorical_columns)
         else:
             _check_range(frame[name], values)
             numbers[name] = values
@@ -222,18 +191,18 @@ def _features(
 def _check_range(column: pd.Series, values: np.ndarray) -> None:
     too_large = np.abs(values) > _MAX_NUMBER
     if too_large.any():
-        found, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
-        raise rows_lib.column_error(column, f"{found:g}", f"at most {_MAX_NUMBER:g}", advice)
+        largest, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
+        raise rows_lib.column_error(column, f"{largest:g}", f"at most {_MAX_NUMBER:g}", advice)
 
 
 def _check_width(num_rows: int, num_columns: int, width: int) -> None:
-    found = f"{num_columns} columns that become, with their categories, {width:,} features"
+    columns = f"{num_columns} columns that become, with their categories, {width:,} features"
     advice = f"leave columns out with {errors.name('feature_columns')}"
     if width > _MAX_FEATURES:
-        raise UserError("", found, f"at most {_MAX_FEATURES:,}", advice)
+        raise UserError("", columns, f"at most {_MAX_FEATURES:,}", advice)
     # As blocks, together, and by client.
     needed = 3 * num_rows * width * np.dtype(np.float32).itemsize
-    rows_lib.check_memory(f"{found} of {num_rows:,} rows", needed, f"{advice}, or rows")
+    rows_lib.check_memory(f"{columns} of {num_rows:,} rows", needed, f"{advice}, or rows")
 
 
 def _check_categories(cells: pd.Series, is_named: bool) -> None:
@@ -243,17 +212,17 @@ def _check_categories(cells: pd.Series, is_named: bool) -> None:
     distinct = cells[cells != ""].drop_duplicates()
     leave_out = f"leave it out with {errors.name('feature_columns')}"
     if rows_lib.looks_like_dates(distinct):
-        found = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
+        problem = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
         advice = f"give it as {errors.name('time_column')}, or {leave_out}"
-        raise rows_lib.column_error(cells, found, advice=advice)
+        raise rows_lib.column_error(cells, problem, advice=advice)
     number, is_many = len(distinct), len(distinct) > _MAX_WHOLE_CLASSES
     if is_many and not is_named and pd.to_numeric(distinct, errors="coerce").notna().mean() > 0.8:
         other = f"or the column in {errors.name('categorical_columns')}"
         raise _mixed(cells, _other_than_number(distinct), other)
     if number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * len(cells)):
         example = _other_than_number(distinct)
-        found = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
-        raise rows_lib.column_error(cells, found, "categories that come again", leave_out)
+        problem = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
+        raise rows_lib.column_error(cells, problem, "categories that come again", leave_out)
 
 
 def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
@@ -276,8 +245,8 @@ def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]])
             places, cells = _scaled_each(numbers, fitted)
             result[places] = cells
     if not np.isfinite(result).all():
-        found = "numbers too large to be scaled as float32"
-        raise UserError("", found, advice="give smaller ones")
+        problem = "numbers too large to be scaled as float32"
+        raise UserError("", problem, advice="give smaller ones")
     return result
 
 
@@ -354,8 +323,8 @@ def _labels(cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
     if numbers is not None and (kind == "numbers" or are_numbers):
         low, high = float(numbers[train].min()), float(numbers[train].max())
         if low == high:
-            found = f"{low:g} as every training label"
-            raise rows_lib.column_error(cells, found, "labels that differ")
+            problem = f"{low:g} as every training label"
+            raise rows_lib.column_error(cells, problem, "labels that differ")
         return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
     texts = cells.str.strip()
     if numbers is not None:  # 1 and 1.0 are one class, called as it is first.
@@ -407,40 +376,36 @@ def _task(
     options: DataOptions,
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
-    is_number, classes = labels.classes is None, labels.classes or ()
-    model_facts = choice.ModelFacts(len(classes) or 1, (width,), predicts_numbers=is_number)
+    classes = labels.classes
+    model_facts = choice.ModelFacts(
+        len(classes) if classes else 1, (width,), predicts_numbers=not classes
+    )
     example = np.zeros((1, width), np.float32)
-    fields = _fields_of_numbers(labels) if is_number else classification.fields(classes)
+    fields: dict[str, Any]
+    if classes is not None:
+        fields = classification.fields(classes, clients)
+        label_facts = {"num_classes": len(classes), "classes": list(classes[:_MAX_NAMED])}
+    else:
+        absolute = functools.partial(_absolute_error, labels.high - labels.low)
+        fields = {
+            **clients,
+            "loss": silos.half_squared_error,
+            "metrics": (
+                task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
+                task_lib.Metric("absolute_error", absolute, higher_is_better=False),
+            ),
+            "neighbours": "regression",
+        }
+        label_facts = {"label_range": [labels.low, labels.high]}
     return task_lib.Task(
         dataset="table",
         setting=packages.setting("table", options.setting),
         model=choice.build(options, _MODELS, model_facts, example),
-        preprocess=_preprocess_numbers if is_number else _preprocess_classes,
+        preprocess=classification.hand_on("features", "label" if classes else "target"),
         drop_remainder=options.setting == "cross_silo",
-        facts={**facts, **_label_facts(labels)},
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
+        facts={**facts, **label_facts},
         **fields,
     )
-
-
-def _fields_of_numbers(labels: Labels) -> dict[str, Any]:
-    absolute = functools.partial(_absolute_error, labels.high - labels.low)
-    return {
-        "loss": silos.half_squared_error,
-        "metrics": (
-            task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
-            task_lib.Metric("absolute_error", absolute, higher_is_better=False),
-        ),
-        "neighbours": "regression",
-    }
-
-
-def _label_facts(labels: Labels) -> dict[str, Any]:
-    if labels.classes is None:
-        return {"label_range": [labels.low, labels.high]}
-    return {"num_classes": len(labels.classes), "classes": list(labels.classes[:_MAX_NAMED])}
 
 
 def _absolute_error(
@@ -448,17 +413,6 @@ def _absolute_error(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     errors = unit * tf.abs(outputs - targets)
     return errors, tf.ones_like(errors)
-
-
-def _preprocess_classes(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (features float32 [batch, columns], classes int32 [batch])."""
-    del training, key
-    return examples["features"], examples["label"]
-
-
-_preprocess_numbers = silos.preprocess
 
 
 def synthesize(seed: int, num_shops: int = _SYNTHETIC_SHOPS) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -78,7 +78,7 @@ def create_task_from_data(
     words separated by one space, ids beginning with the language; the vocabulary's words, all
     different, get an id. UserError if a split has no client that can be used.
     """
-    sizes = {s: {i: len(of[i]) for i in of} for s, of in sentences.items()}
+    sizes = {s: {i: len(clients[i]) for i in clients} for s, clients in sentences.items()}
     return _task(sentences, sizes, vocabulary, facts or {})
 
 
@@ -106,7 +106,7 @@ def _task(
             sizes["train"], _MAX_TRAINING_EXAMPLES, "examples"
         ),
         # By how ids begin, as the published code tells languages.
-        "client_groups": {i: i[:2] for of in clients.values() for i in of.ids},
+        "client_groups": {i: i[:2] for part in clients.values() for i in part.ids},
         "clients_left_out": split.left_out,
     }
     return next_words.next_word_task(
@@ -124,8 +124,8 @@ def _create_synthetic_task(seed: int) -> task_lib.Task:
     ids = tuple(talks.sentences)
     chosen = splits.split_clients(ids, *splits.proportional_counts(len(ids)))
     sentences = {
-        name: {i: talks.sentences[i] for i in of}
-        for name, of in zip(splits.SPLITS, chosen, strict=True)
+        name: {i: talks.sentences[i] for i in members}
+        for name, members in zip(splits.SPLITS, chosen, strict=True)
     }
     return create_task_from_data(sentences, talks.vocabulary, {"source": "synthetic"})
 
@@ -160,8 +160,8 @@ def _read_vocabulary(path: Path) -> list[str]:
     rows = list(csv_files.read(path))
     words = [row.get("word", "") for row in rows]
     if not words or not all(words) or len(set(words)) < len(words):
-        found = f"{len(words)} rows with {len(set(words) - {''})} words"
-        raise UserError(str(path), found, "a column word with a different one in each row")
+        problem = f"{len(words)} rows with {len(set(words) - {''})} words"
+        raise UserError(str(path), problem, "a column word with a different one in each row")
     return words
 
 

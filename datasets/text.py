@@ -20,10 +20,11 @@ Card
   Citation: your own.
 """
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,89 +67,62 @@ _CLASS_MODELS: Mapping[str, choice.Architecture] = {
 }
 
 
-class Columns(NamedTuple):
-    """What columns are; see `DataOptions`."""
-
-    client: str
-    text: str
-    label: str | None = None
-    time: str | None = None
-
-
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on a file's texts, or synthetic ones; UserError says what is wrong."""
     if options.use_synthetic_data:
         frame, groups = synthesize(options.base_random_seed)
-        label = "topic" if options.label_column else None
-        columns = Columns("user", "text", label, "date")
         facts = {"source": "synthetic", "client_groups": groups}
-        return create_task_from_data(frame, columns, options, facts)
+        own = dataclasses.replace(
+            options, client_column="user", text_column="text", time_column="date",
+            label_column="topic" if options.label_column else None,
+        )  # fmt: skip
+        return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
     frame = users_table.read(path)
     facts = users_table.facts(path)
     with errors.at(path):
-        return create_task_from_data(frame, _columns(options), options, facts)
+        return create_task_from_data(frame, options, facts)
 
 
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's texts, and labels if there are some, as they stand in the file."""
-    path, columns = users_table.find(options.data_file), _columns(options)
+    path = users_table.find(options.data_file)
     frame = users_table.read(path)
-    _check_columns(frame, columns)
-    names = [columns.text, *([columns.label] if columns.label else [])]
+    rows_lib.check_columns(frame.columns, options, "client_column", "text_column")
     with errors.at(path):
-        return rows_lib.examples(frame, columns.client, names, options.missing_cells)
-
-
-def _columns(options: DataOptions) -> Columns:
-    client, text = options.client_column or "", options.text_column or ""
-    return Columns(client, text, options.label_column, options.time_column)
-
-
-def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    wanted = {
-        "client_column": (columns.client,),
-        "text_column": (columns.text,),
-        "label_column": (columns.label,) if columns.label else (),
-        "time_column": (columns.time,) if columns.time else (),
-    }
-    rows_lib.check_columns(frame.columns, wanted)
+        names = filter(None, (options.text_column, options.label_column))
+        return rows_lib.examples(frame, options, names)
 
 
 def create_task_from_data(
-    frame: pd.DataFrame,
-    columns: Columns,
-    options: DataOptions,
-    facts: Mapping[str, Any] | None = None,
+    frame: pd.DataFrame, options: DataOptions, facts: Mapping[str, Any] | None = None
 ) -> task_lib.Task:
-    """Returns the task on a table's cells, all text; `options` has the setting, the seed, shares
-    and the model. UserError if columns are missing, no words are shared, or too few clients are
-    left.
+    """Returns the task on a table's cells, all text; `options` say what columns are, the setting,
+    the seed, shares and the model. UserError if columns are missing, no words are shared, or too
+    few clients are left.
     """
-    _check_columns(frame, columns)
-    words = [_WORD.findall(text.lower()) for text in frame[columns.text]]
+    rows_lib.check_columns(frame.columns, options, "client_column", "text_column")
+    texts, label = frame[options.text_column], options.label_column
+    words = [_WORD.findall(text.lower()) for text in texts]
     is_used = np.array([bool(of_text) for of_text in words])
-    is_used &= ~rows_lib.is_missing(frame[columns.text], options.missing_labels).to_numpy()
+    is_used &= ~rows_lib.is_missing(texts, options.missing_labels).to_numpy()
     counts = {"texts_without_words_left_out": int((~is_used).sum())}
-    if columns.label is not None:
-        is_labelled = ~rows_lib.is_missing(frame[columns.label], options.missing_labels).to_numpy()
+    if label is not None:
+        is_labelled = ~rows_lib.is_missing(frame[label], options.missing_labels).to_numpy()
         counts["texts_without_label_left_out"] = int((is_used & ~is_labelled).sum())
         is_used &= is_labelled
     if not is_used.any():
-        needed = "" if columns.label is None else f" with a label in column {columns.label!r}"
-        raise rows_lib.column_error(frame[columns.text], f"no words{needed}", advice="give others")
+        needed = "" if label is None else f" with a label in column {label!r}"
+        raise rows_lib.column_error(texts, f"no words{needed}", advice="give others")
     frame = frame[is_used].reset_index(drop=True)
     words = list(itertools.compress(words, is_used))
-    missing = options.missing_cells
-    ids = rows_lib.client_ids(frame, columns.client, missing)
-    order = None if columns.time is None else rows_lib.times(frame[columns.time], missing)
-    by_client = dict(rows_lib.by_client(ids, order))
-    if columns.label is None:
+    by_client = rows_lib.of_clients(frame, options)
+    if label is None:
         length = _MAX_PIECES_OF_TEXT * next_words.SENTENCE_LENGTH
         counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)
         words = [of_text[:length] for of_text in words]
         by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
-    rows = assignment.assign(by_client, options, by_time=columns.time is not None)
+    rows = assignment.assign(by_client, options, by_time=options.time_column is not None)
     vocabulary = _vocabulary(words, rows)
     tokens = next_words.make_tokens(vocabulary)
     all_facts = {
@@ -157,9 +131,9 @@ def create_task_from_data(
         "vocabulary": len(vocabulary),
         **{name: count for name, count in counts.items() if count},
     }
-    if columns.label is None:
+    if label is None:
         return _next_word_task(words, rows, tokens, options, all_facts)
-    labels = frame[columns.label].str.strip()
+    labels = frame[label].str.strip()
     if options.missing_values is None and (notes := rows_lib.label_notes(labels)):
         all_facts["notes"] = notes
     return _class_task(words, labels, rows, tokens, options, all_facts)
@@ -181,7 +155,7 @@ def _num_pieces(words: Sequence[Sequence[str]]) -> np.ndarray:
     return -(-lengths // next_words.SENTENCE_LENGTH)
 
 
-def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[str]:
+def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Assignment) -> list[str]:
     """Returns the words that two or more clients use in what they train on."""
     trained = (parts["train"] for parts in rows.clients.values() if "train" in parts)
     users = ([" ".join(words[row]) for row in of_client] for of_client in trained)
@@ -193,7 +167,7 @@ def _vocabulary(words: Sequence[Sequence[str]], rows: assignment.Rows) -> list[s
 
 def _next_word_task(
     words: Sequence[Sequence[str]],
-    rows: assignment.Rows,
+    rows: assignment.Assignment,
     tokens: next_words.Tokens,
     options: DataOptions,
     facts: Mapping[str, Any],
@@ -221,7 +195,7 @@ def _next_word_task(
 def _class_task(
     words: Sequence[Sequence[str]],
     labels: pd.Series,
-    rows: assignment.Rows,
+    rows: assignment.Assignment,
     tokens: next_words.Tokens,
     options: DataOptions,
     facts: Mapping[str, Any],
@@ -240,26 +214,15 @@ def _class_task(
         dataset="text",
         setting=packages.setting("text", options.setting),
         model=choice.build(options, _CLASS_MODELS, model_facts, example),
-        preprocess=_preprocess,
+        preprocess=classification.hand_on("tokens", "label"),
         facts={
             **facts,
             "num_classes": len(known),
             **({"texts_with_a_label_of_no_training_part": unknown} if unknown else {}),
             **client_facts,
         },
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        **classification.fields(known),
+        **classification.fields(known, clients),
     )
-
-
-def _preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (token ids int32 [batch, 64], classes int32 [batch])."""
-    del training, key
-    return examples["tokens"], examples["label"]
 
 
 def synthesize(seed: int) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -31,7 +31,7 @@ from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
 from motley_tff.core import random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
-_FILE = silos.Source(
+_FILE = silos.SiloFile(
     ("vehicle.mat", "vehicle/vehicle.mat", "vehicle/vehicle_subset.mat"),
     "33 MB",
     "sensor",

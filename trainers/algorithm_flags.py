@@ -14,7 +14,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.options import Option
 from motley_tff.experiment import config, run_directory
 from trainers import optimizer_flags, option_flags
-from trainers.option_flags import Made
+from trainers.option_flags import GroupedFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,25 +100,25 @@ def define_data() -> None:
     option_flags.declare(_data_flags().values())
 
 
-def make(trainer: str) -> dict[str, Made]:
+def make(trainer: str) -> dict[str, GroupedFlag]:
     """Returns a trainer's flags by their first names, without declaring them."""
-    made = _data_flags()
+    by_name = _data_flags()
     for group, kinds in _SHARED.items():
-        made |= option_flags.make(group, kinds, trainer, made)
-    _refuse_taken_flags(trainer, made)
+        by_name |= option_flags.make(group, kinds, trainer, by_name)
+    _refuse_taken_flags(trainer, by_name)
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     if trainer in _CHOICES:
         names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
         default = algorithms.DEFAULTS.get(trainer, "fedavg")
-        made["algorithm"] = _choice("algorithm", default, names, _CHOICES[trainer], trainer)
+        by_name["algorithm"] = _choice("algorithm", default, names, _CHOICES[trainer], trainer)
     if len(on_top) > 1:
         meaning, default = "How clients personalize the global model.", next(iter(on_top))
-        made["personalization"] = _choice("personalization", default, on_top, meaning, trainer)
+        by_name["personalization"] = _choice("personalization", default, on_top, meaning, trainer)
     own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
-    return made | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, made)
+    return by_name | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, by_name)
 
 
-def _data_flags() -> dict[str, Made]:
+def _data_flags() -> dict[str, GroupedFlag]:
     import datasets
 
     known = Option(
@@ -140,7 +140,9 @@ def kinds_of(trainer: str) -> dict[str, Any]:
     return generative.KINDS if trainer == "generative_trainer" else algorithms.offered_by(trainer)
 
 
-def _choice(flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str) -> Made:
+def _choice(
+    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
+) -> GroupedFlag:
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(
         "", errors.name(flag), default, str, meaning, choices=tuple(offered),
@@ -161,11 +163,11 @@ def _elsewhere(trainer: str) -> dict[str, str]:
     }
 
 
-def _refuse_taken_flags(trainer: str, made: Collection[str]) -> None:
+def _refuse_taken_flags(trainer: str, defined: Collection[str]) -> None:
     """Takes out algorithms of installed packages whose flags mean something else already."""
     kinds = {**kinds_of(trainer), **algorithms.personalizations_of(trainer)}
     others = algorithms.plugged()
-    taken = {*made, *commandline.common(), "algorithm", "personalization"}
+    taken = {*defined, *commandline.common(), "algorithm", "personalization"}
     known: dict[str, tuple[str, tuple[object, ...]]] = {}
     for name, kind in kinds.items():  # This project's come first.
         for option in options.options(kind, trainer):
@@ -173,8 +175,8 @@ def _refuse_taken_flags(trainer: str, made: Collection[str]) -> None:
             owner, first = known.setdefault(option.name.flag, (name, meaning))
             if name in others and (option.name.flag in taken or meaning != first):
                 owner = trainer if option.name.flag in taken else owner
-                found = f"the flag --{option.name.flag}, which {owner} has with another meaning"
-                algorithms.refuse(name, found, "give another one, option(..., flag=...)")
+                problem = f"the flag --{option.name.flag}, which {owner} has with another meaning"
+                algorithms.refuse(name, problem, "give another one, option(..., flag=...)")
 
 
 def refuse_others(trainer: str, choice: str, chosen: str, offered: Mapping[str, Any]) -> None:

@@ -12,12 +12,12 @@ from trainers import config, sentences
 _HEADER = ("split", "clients", "candidate", "baseline", "personalized", "% hurt (95% interval)")
 
 
-def show(directory: RunDirectory, wanted: config.Config) -> None:
+def show(directory: RunDirectory, settings: config.Config) -> None:
     """Prints the closing table of a run, of its last evaluation or the best one."""
     record = directory.record
     metric, higher_is_better = record["metric"], record["higher_is_better"]
     title, rows = metric, summaries.last(directory)
-    if wanted.selects_round:
+    if settings.selects_round:
         rows = summaries.selected(directory, higher_is_better)
         title += f" after round {rows[0]['round']} (the best on validation clients)"
     title += ", mean and std over clients; backend: "
@@ -31,8 +31,8 @@ def show(directory: RunDirectory, wanted: config.Config) -> None:
     first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
     others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
     paths = [*first, *others, directory.path / "run.json"]
-    if wanted.generator is None:
-        lines += _on_clients(directory, wanted, rows)
+    if settings.generator is None:
+        lines += _on_clients(directory, settings, rows)
     else:
         paths.append(directory.generated)
         if any(directory.generated.glob("round_*.npz")):  # None with --num_generated=0.
@@ -66,10 +66,10 @@ def _constants(
 
 
 def _on_clients(
-    directory: RunDirectory, wanted: config.Config, rows: Sequence[Mapping[str, str]]
+    directory: RunDirectory, settings: config.Config, rows: Sequence[Mapping[str, str]]
 ) -> list[str]:
     """Returns lines on an evaluation's clients, by its rows of `summary.csv`."""
-    record, evaluation = directory.record, wanted.run.loop.evaluation
+    record, evaluation = directory.record, settings.run.loop.evaluation
     clients = summaries.test_clients(directory, rows[0]["round"])
     # Earlier versions did not write down what was tried.
     labels, reason, tried = record.get("candidates", []), "", []
@@ -80,9 +80,9 @@ def _on_clients(
             diverged = (valid.get("diverged_candidates") or "").split(" ")
             rule = evaluation.acceptance[0]
             reason = sentences.unchanged(clients, labels, record["metric"], diverged, rule)
-    if wanted.selects_round:
+    if settings.selects_round:
         tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
-    num_clusters = getattr(wanted.run.algorithm, "num_clusters", 1)
+    num_clusters = getattr(settings.run.algorithm, "num_clusters", 1)
     collapse = sentences.mode_collapse(clients, num_clusters)
     return [*collapse, *sentences.hurt_clients(clients, reason), *tried]
 

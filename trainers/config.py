@@ -82,7 +82,7 @@ def read(trainer: str) -> Config:
 
 def default_flags(trainer: str) -> dict[str, Any]:
     """Returns a trainer's flags where they are not given, as `run.json` has them."""
-    known = {name: made.flag.default for name, made in algorithm_flags.make(trainer).items()}
+    known = {name: defined.flag.default for name, defined in algorithm_flags.make(trainer).items()}
     return _filled_in(known, _stands_for())
 
 
@@ -193,10 +193,10 @@ def _generator() -> GeneratorOptions:
 
 def _forget_rates_of_presets() -> None:
     """Takes back a preset's rates of a warm start that is switched off behind it."""
-    given = {flag.name for flag in commandline.given() if flag.flagfile is None}
+    names = {flag.name for flag in commandline.given() if flag.flagfile is None}
     if FLAGS.num_warmstart_fedavg_rounds or FLAGS.warmstart_fraction is not None:
         return
     for option in options.options(configs.WarmStartConfig):
         is_rate = option.default is None and option.field != "fraction"
-        if is_rate and option.name.flag not in given:
+        if is_rate and option.name.flag not in names:
             FLAGS[option.name.flag].unparse()

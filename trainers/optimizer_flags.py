@@ -74,7 +74,7 @@ def first_name(flag: str) -> str:
     return flag if parameter is None else parameter.flag
 
 
-def check_given(given: Sequence[commandline.Given]) -> None:
+def check_given(parsed: Sequence[commandline.Given]) -> None:
     """Sees to it that only flags of the chosen optimizers count, of all in the order given.
 
     What a flagfile says of the optimizer that it chooses itself is put aside where another one is
@@ -82,7 +82,7 @@ def check_given(given: Sequence[commandline.Given]) -> None:
     an optimizer that is not chosen is given, or one setting by two names.
     """
     names: dict[tuple[str, str | None], str] = {}
-    for flag, _, flagfile in given:
+    for flag, _, flagfile in parsed:
         parameter = parameter_behind(flag)
         if parameter is None or (choice := parameter.choice) not in FLAGS:
             continue
@@ -91,7 +91,7 @@ def check_given(given: Sequence[commandline.Given]) -> None:
             raise UserError(errors.name(first), None, f"no --{flag} beside it, its other name")
         if FLAGS[choice].value == parameter.optimizer:
             continue
-        chosen = [g.value for g in given if (g.name, g.flagfile) == (choice, flagfile)]
+        chosen = [g.value for g in parsed if (g.name, g.flagfile) == (choice, flagfile)]
         if flagfile is None or chosen[-1:] != [parameter.optimizer]:
             expected = f"--{choice}={parameter.optimizer}, not {FLAGS[choice].value}"
             where = f"{flagfile or ''} --{flag}".strip()

@@ -35,22 +35,22 @@ class _Parser(flags.ArgumentParser):
         return argument if option.kind not in (int, float) else value
 
 
-class Made(NamedTuple):
+class GroupedFlag(NamedTuple):
     """A flag that is not declared, and what it stands under in --help."""
 
     flag: flags.Flag
     group: str
 
 
-def declare(made: Iterable[Made]) -> None:
+def declare(new_flags: Iterable[GroupedFlag]) -> None:
     """Declares flags as this program's."""
-    for flag, group in made:
+    for flag, group in new_flags:
         flags.DEFINE_flag(flag, module_name=f"trainers.{group}_flags")
 
 
 def make(
     group: str, kinds: Iterable[type], trainer: str = "", taken: Collection[str] = ()
-) -> dict[str, Made]:
+) -> dict[str, GroupedFlag]:
     """Returns the flags of dataclasses' options by name, those of one trainer if it is named,
     without those that are taken.
 
@@ -62,18 +62,18 @@ def make(
         for option in options.options(kind, trainer):
             if option.name.flag not in taken:
                 owners.setdefault(option.name.flag, []).append((kind, option))
-    made = {}
+    by_name = {}
     for name, having in owners.items():
         option, defaults = having[0][1], [option.default for _, option in having]
         words = f"{option.meaning}."
         if any(default != defaults[0] for default in defaults):
             words += f" By default {_listed(having)}."
             option = dataclasses.replace(option, default=None, hint=option.hint | None)
-        made[name] = flag_of(option, words, option.group or group)
-    return made
+        by_name[name] = flag_of(option, words, option.group or group)
+    return by_name
 
 
-def flag_of(option: Option, words: str, group: str) -> Made:
+def flag_of(option: Option, words: str, group: str) -> GroupedFlag:
     """Returns the flag of one option, with its help, in a group of --help."""
     name, default = option.name.flag, option.default
     if option.parse is not None and option.kind is not str:
@@ -85,7 +85,7 @@ def flag_of(option: Option, words: str, group: str) -> Made:
     else:
         serializer = flags.CsvListSerializer(",") if option.is_list else flags.ArgumentSerializer()
         flag = flags.Flag(_Parser(option), serializer, name, default, words)
-    return Made(flag, group)
+    return GroupedFlag(flag, group)
 
 
 def _listed(having: Sequence[tuple[type, Option]]) -> str:

@@ -37,8 +37,8 @@ def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]
     if len(known) < 2:
         raise UserError(where, f"{known[0]!r} as every training label", "labels that differ")
     if len(known) > _MAX_CLASSES:
-        found = f"{len(known):,} classes, such as {known[0][:30]!r}"
-        raise UserError(where, found, f"at most {_MAX_CLASSES:,}", advice)
+        problem = f"{len(known):,} classes, such as {known[0][:30]!r}"
+        raise UserError(where, problem, f"at most {_MAX_CLASSES:,}", advice)
     return known
 
 
@@ -56,17 +56,15 @@ def cross_entropy_of_known(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Ten
     return losses, tf.cast(labels >= 0, tf.float32)
 
 
-def fields(classes: Sequence[str]) -> dict[str, Any]:
-    """Returns a task's loss and metrics of classes that training parts have: accuracy, and of two
-    classes the ROC-AUC of the second.
+def fields(classes: Sequence[str], clients: Mapping[str, clients_lib.Clients]) -> dict[str, Any]:
+    """Returns a task's clients, and its loss and metrics of classes that training parts have:
+    accuracy, and of two classes the ROC-AUC of the second.
     """
     metrics = [task_lib.Metric("accuracy", accuracy, higher_is_better=True)]
     if len(classes) == 2:
-        area = task_lib.Metric(
-            "roc_auc", area_under_roc_of_known, higher_is_better=True, ranks=True
-        )
-        metrics.append(area)
+        metrics.append(task_lib.Metric("roc_auc", area_under_roc_of_known, True, ranks=True))
     return {
+        **clients,
         "loss": cross_entropy_of_known,
         "metrics": tuple(metrics),
         "score": second_class_score if len(classes) == 2 else one_vs_rest_scores,
@@ -122,6 +120,11 @@ def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Te
     return area_under_roc(labels, scores, is_real & (labels >= 0.0))
 
 
+def hand_on(inputs: str, labels: str) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    """Returns a preprocessing that hands on two fields of the examples as they are."""
+    return lambda examples, training, key: (examples[inputs], examples[labels])
+
+
 def image_model(
     architecture: Callable[[int], tf.keras.Model],
     num_classes: int,
@@ -153,8 +156,5 @@ def image_task(
         label_field="label",
         score=one_vs_rest_scores,
         scored_classes=num_classes,
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        **{"setting": "cross_device", **fields},
+        **{"setting": "cross_device", **clients, **fields},
     )

@@ -74,9 +74,9 @@ def _image_shape(task: task_lib.Task) -> tuple[int, int, int]:
         raise UserError(errors.name("dataset_name"), task.dataset, expected)
     height, width, *channels = spec.shape[1:]
     if height != width or height % 4:
-        found = f"pictures of {width}x{height} pixels"
+        size = f"pictures of {width}x{height} pixels"
         advice = f"give {errors.name('image_size')} if there is one"
-        raise UserError(task.dataset, found, "as wide as high, and a multiple of 4", advice)
+        raise UserError(task.dataset, size, "as wide as high, and a multiple of 4", advice)
     return height, width, channels[0] if channels else 1
 
 
@@ -163,11 +163,11 @@ def _in_pieces(make: Callable[..., tf.Tensor]) -> Callable[[Any, int, Any], np.n
     def generate(weights: Any, count: int, key: Any) -> np.ndarray:
         at_once = min(count, _AT_ONCE)
         weights = tuple(map(tf.constant, weights))
-        made = [
+        batches = [
             make(weights, tensor_random.fold(tf.constant(key), tensor_random.PASS, i), at_once)
             for i in range(-(-count // at_once))
         ]
-        return _as_uint8(np.concatenate([m.numpy() for m in made])[:count])
+        return _as_uint8(np.concatenate([m.numpy() for m in batches])[:count])
 
     return generate
 

@@ -217,8 +217,8 @@ def with_unigram(task: task_lib.Task) -> task_lib.Task:
         clients = task.splits[name]
         if not by_client:
             place = f"the evaluation half of any of {len(clients)} {name} clients"
-            found = f"no word of the vocabulary in {place}"
-            raise UserError("", found, advice="give longer texts in one language")
+            problem = f"no word of the vocabulary in {place}"
+            raise UserError("", problem, advice="give longer texts in one language")
         unscorable |= set(clients.ids) - set(by_client)
         is_whole = len(by_client) == len(clients)
         scored[name] = clients if is_whole else clients_lib.subset(clients, tuple(by_client))

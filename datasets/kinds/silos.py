@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from datasets.kinds import classification
 from datasets.models import linear
 from datasets.options import DataOptions, SiloShares
 from datasets.partition import splits
@@ -17,7 +18,7 @@ from motley_tff.core import errors, functional_model, task as task_lib
 from motley_tff.core.errors import UserError
 
 
-class Source(NamedTuple):
+class SiloFile(NamedTuple):
     """A file of silos: MATLAB cell arrays `X` and `Y`, a cell a silo."""
 
     paths: tuple[str, ...]  # Where it may lie under a data folder; the first is its name.
@@ -43,7 +44,7 @@ class Arrays(NamedTuple):
 
 def create_task(
     options: DataOptions,
-    source: Source,
+    source: SiloFile,
     synthesize: Callable[[int], Arrays],
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
@@ -55,8 +56,8 @@ def create_task(
         return create_task_from_data(arrays.features, arrays.targets, seed, facts, shares)
     advice = f"put it there or in its folder {options.dataset_name}"
     path = files.require(options, source.paths, f"{source.paths[0]} ({source.size})", advice)
-    arrays = read_cells(path, source)
     with errors.at(path):
+        arrays = read_cells(path, source)
         facts = {"source": "mat", "files": [str(path)]}
         return create_task_from_data(arrays.features, arrays.targets, seed, facts, shares)
 
@@ -79,11 +80,8 @@ def linear_task(
         name_of(i): _parts(x, y, seed, shares)
         for i, (x, y) in enumerate(zip(features, targets, strict=True))
     }
-    silos = splits.with_evaluated(
-        data,
-        "fewer than 3 examples: trains, but cannot be split",
-        splits.SPLITTABLE,
-    )
+    reason = "fewer than 3 examples: trains, but cannot be split"
+    silos = splits.with_evaluated(data, reason, splits.SPLITTABLE)
     arrays = (a for parts in data.values() for part in parts.values() for a in part.values())
     if not all(np.isfinite(array).all() for array in arrays):
         raise UserError("", "values too large to be scaled as float32 numbers")
@@ -91,7 +89,7 @@ def linear_task(
     return task_lib.Task(
         setting="cross_silo",
         model=functional_model.from_keras(linear.Linear, np.zeros((1, width), np.float32)),
-        preprocess=preprocess,
+        preprocess=classification.hand_on("features", "target"),
         train=silos.train,
         valid=silos.evaluated,
         test=silos.evaluated,
@@ -112,14 +110,6 @@ def _parts(x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares) -> split
         }
         for part in splits.SPLITS
     }
-
-
-def preprocess(
-    examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (features float32 [batch, dim], targets float32 [batch])."""
-    del training, key
-    return examples["features"], examples["target"]
 
 
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -152,13 +142,8 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     return dataclasses.replace(task, regularizer=regularizer)
 
 
-def read_cells(path: Path, expected: Source) -> Arrays:
+def read_cells(path: Path, expected: SiloFile) -> Arrays:
     """Returns a file's silos, after checking what they are; UserError if it holds no such silos."""
-    with errors.at(path):
-        return _read_cells(path, expected)
-
-
-def _read_cells(path: Path, expected: Source) -> Arrays:
     with path.open("rb") as file:
         if file.read(11).startswith((b"MATLAB 7.3 ", b"\x89HDF\r\n\x1a\n")):
             advice = f"load it in MATLAB, and save -v7 {path.name} X Y"
@@ -179,7 +164,7 @@ def _read_cells(path: Path, expected: Source) -> Arrays:
 
 
 def _check_silo(
-    expected: Source, index: int, x: np.ndarray, y: np.ndarray, width: int | None
+    expected: SiloFile, index: int, x: np.ndarray, y: np.ndarray, width: int | None
 ) -> None:
     place = f"{expected.silo} {index}"
     shapes = f"X {list(np.shape(x))}, Y {list(np.shape(y))}"

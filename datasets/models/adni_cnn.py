@@ -8,9 +8,13 @@ uniform, zero biases).
 
 import tensorflow as tf
 
+from datasets.models import headed
 
-class AdniCnn(tf.keras.Model):
+
+class AdniCnn(headed.HeadedModel):
     """Predictions [batch] from images [batch, 32, 32, 1]."""
+
+    is_number = True
 
     def __init__(self):
         super().__init__()
@@ -20,18 +24,9 @@ class AdniCnn(tf.keras.Model):
         self.pool = layers.MaxPool2D()
         self.flatten = layers.Flatten()
         self.hidden = layers.Dense(512, activation="relu", name="hidden")
-        self.output_layer = layers.Dense(1, name="output")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.output_layer,)
+        self.head = layers.Dense(1, name="output")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the 512 inputs of the last layer."""
         h = self.pool(self.conv_2(self.pool(self.conv_1(x))))
         return self.hidden(self.flatten(h))
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns predictions."""
-        return tf.squeeze(self.output_layer(self.embed(x)), axis=-1)

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from datasets.models import headed
+
 # About this many pixels a side are left for the dense layers.
 _LEFT_PIXELS = 7
 _MAX_BLOCKS = 6
 
 
-class Cnn(tf.keras.Model):
+class Cnn(headed.HeadedModel):
     """Logits [batch, num_classes] from pictures [batch, height, width, channels].
 
     `sizes` are the filters of each block (3x3, same padding, ReLU, 2x2 max pooling), then the units
@@ -29,22 +31,13 @@ class Cnn(tf.keras.Model):
         self.pool = layers.MaxPool2D(padding="same")
         self.flatten = layers.Flatten()
         self.hidden = layers.Dense(units, activation="relu", name="hidden")
-        self.logits = layers.Dense(num_classes, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_classes, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs of the last layer, [batch, units]."""
         for convolution in self.convolutions:
             x = self.pool(convolution(x))
         return self.hidden(self.flatten(x))
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits."""
-        return self.logits(self.embed(x))
 
 
 def default_sizes(side: int) -> tuple[int, ...]:

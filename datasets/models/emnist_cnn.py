@@ -5,10 +5,11 @@ Two valid 3x3 convolutions (32, 64), 2x2 max pooling, dropout 0.25, dense 128, d
 
 import tensorflow as tf
 
+from datasets.models import headed
 from motley_tff.core import tensor_random
 
 
-class EmnistCnn(tf.keras.Model):
+class EmnistCnn(headed.HeadedModel):
     """Logits [batch, num_classes] from images [batch, 28, 28, 1]."""
 
     def __init__(self, num_classes: int = 62):
@@ -19,12 +20,7 @@ class EmnistCnn(tf.keras.Model):
         self.pool = layers.MaxPool2D()
         self.flatten = layers.Flatten()
         self.hidden = layers.Dense(128, activation="relu", name="hidden")
-        self.logits = layers.Dense(num_classes, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_classes, name="logits")
 
     def embed(
         self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
@@ -41,4 +37,4 @@ class EmnistCnn(tf.keras.Model):
         h = self.embed(x, training, key)
         if training:
             h = tensor_random.dropout(h, 0.5, tensor_random.fold(key, tensor_random.LAYER, 2))
-        return self.logits(h)
+        return self.head(h)

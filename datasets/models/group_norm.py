@@ -21,7 +21,7 @@ import tensorflow as tf
 _EPSILON = 1e-3
 
 
-class _Moments(NamedTuple):
+class _GroupMoments(NamedTuple):
     """Of each example and channel its group's.
 
     Attributes:
@@ -146,13 +146,13 @@ def _group_means(channels: tf.Tensor, num_groups: int) -> tf.Tensor:
     return tf.reshape(tf.tile(means, [1, 1, width]), [-1, channels.shape[1]])
 
 
-def _moments(rows, mean, variance, num_groups, num_channels=None) -> _Moments:
+def _moments(rows, mean, variance, num_groups, num_channels=None) -> _GroupMoments:
     size = tf.shape(rows)[1] * ((num_channels or rows.shape[2]) // num_groups)
-    return _Moments(mean, tf.math.rsqrt(variance + _EPSILON), tf.cast(size, rows.dtype))
+    return _GroupMoments(mean, tf.math.rsqrt(variance + _EPSILON), tf.cast(size, rows.dtype))
 
 
 def _slope_and_shift(
-    moments: _Moments, gamma: tf.Tensor, sums: tf.Tensor, products: tf.Tensor, num_groups: int
+    moments: _GroupMoments, gamma: tf.Tensor, sums: tf.Tensor, products: tf.Tensor, num_groups: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns s and t [batch, channels] of dh = dz A - s (h - M) - t.
 

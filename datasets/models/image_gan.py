@@ -7,60 +7,51 @@ and w / 2.
 
 import tensorflow as tf
 
+from datasets.models import headed
 from motley_tff.core import tensor_random
 
 _LATENT_SIZE = 64
 _LEAK = 0.2
 
 
-class Generator(tf.keras.Model):
+class PictureGenerator(headed.HeadedModel):
     """Pictures [batch, side, side, channels] in -1 to 1 from normal draws [batch, 64]; the side a
     multiple of 4.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], width: int):
-        super().__init__()
+        super().__init__(name="generator")
         layers = tf.keras.layers
         self._side, self._width = image_shape[0] // 4, width
         self.first = layers.Dense(self._side**2 * 2 * width, activation="relu", name="first")
         self.middle = layers.Conv2D(width, 3, padding="same", activation="relu", name="middle")
         self.late = layers.Conv2D(width // 2, 3, padding="same", activation="relu", name="late")
-        self.pixels = layers.Conv2D(image_shape[2], 3, padding="same", name="pixels")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The layer that makes pixels."""
-        return (self.pixels,)
+        self.head = layers.Conv2D(image_shape[2], 3, padding="same", name="pixels")
 
     def call(self, z: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns pictures."""
         h = tf.reshape(self.first(z), [-1, self._side, self._side, 2 * self._width])
         h = self.late(twice_as_large(self.middle(twice_as_large(h))))
-        return tf.tanh(self.pixels(h))
+        return tf.tanh(self.head(h))
 
 
-class Critic(tf.keras.Model):
+class PictureCritic(headed.HeadedModel):
     """Values [batch] of pictures [batch, side, side, channels]."""
 
     def __init__(self, width: int):
-        super().__init__()
+        super().__init__(name="critic")
         layers = tf.keras.layers
         self.convolutions = [
             layers.Conv2D(width * 2**i, 4, 2, "same", name=f"conv_{i + 1}") for i in range(3)
         ]
         self.flatten = layers.Flatten()
-        self.value = layers.Dense(1, name="value")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The layer that makes values."""
-        return (self.value,)
+        self.head = layers.Dense(1, name="value")
 
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns values."""
         for convolution in self.convolutions:
             x = tf.nn.leaky_relu(convolution(x), _LEAK)
-        return self.value(self.flatten(x))[:, 0]
+        return self.head(self.flatten(x))[:, 0]
 
 
 class ImageGan(tf.keras.Model):
@@ -73,7 +64,7 @@ class ImageGan(tf.keras.Model):
     def __init__(self, image_shape: tuple[int, int, int], width: int):
         super().__init__()
         self.image_shape = image_shape
-        self.generator, self.critic = Generator(image_shape, width), Critic(width)
+        self.generator, self.critic = PictureGenerator(image_shape, width), PictureCritic(width)
 
     @property
     def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
@@ -83,8 +74,8 @@ class ImageGan(tf.keras.Model):
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns differences of values."""
         z = tensor_random.normal(key, [tf.shape(x)[0], self.latent_size])
-        made = self.generator(z)  # First, so that its weights are.
-        return self.critic(x) - self.critic(made)
+        pictures = self.generator(z)  # First, so that its weights are.
+        return self.critic(x) - self.critic(pictures)
 
 
 def twice_as_large(x: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from datasets.models import group_norm, image_gan
+from datasets.models import group_norm, headed, image_gan
 
 _GROUPS = 8
 _LONGEST = 10_000.0
@@ -29,7 +29,7 @@ class _Norm(tf.keras.layers.Layer):
         return tf.nn.silu(group_norm.group_norm(x, gamma, beta, _GROUPS, with_relu6=False))
 
 
-class _Block(tf.keras.layers.Layer):
+class _ResidualBlock(tf.keras.layers.Layer):
     def __init__(self, width: int, name: str):
         super().__init__(name=name)
         layers = tf.keras.layers
@@ -48,7 +48,7 @@ class _Block(tf.keras.layers.Layer):
         return self.across(x) + h
 
 
-class ImageUnet(tf.keras.Model):
+class ImageUnet(headed.HeadedModel):
     """Noise [batch, side, side, channels] from (pictures with noise, times int32 [batch]); the side
     a multiple of 4, the width one of 8.
     """
@@ -59,22 +59,20 @@ class ImageUnet(tf.keras.Model):
         self._width = width
         self.time = layers.Dense(4 * width, activation="swish", name="time")
         self.first = layers.Conv2D(width, 3, padding="same", name="first")
-        self.down_1, self.down_2 = _Block(width, "down_1"), _Block(2 * width, "down_2")
+        self.down_1, self.down_2 = (
+            _ResidualBlock(width, "down_1"),
+            _ResidualBlock(2 * width, "down_2"),
+        )
         self.halves = [
             layers.Conv2D(w, 3, 2, "same", name=f"half_{i}")
             for i, w in enumerate((width, 2 * width), 1)
         ]
-        self.middle = _Block(2 * width, "middle")
-        self.up_2, self.up_1 = _Block(2 * width, "up_2"), _Block(width, "up_1")
+        self.middle = _ResidualBlock(2 * width, "middle")
+        self.up_2, self.up_1 = _ResidualBlock(2 * width, "up_2"), _ResidualBlock(width, "up_1")
         self.norm = _Norm(name="norm")
-        self.noise = layers.Conv2D(
+        self.head = layers.Conv2D(
             channels, 3, padding="same", kernel_initializer="zeros", name="noise"
         )
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The layer that makes the noise."""
-        return (self.noise,)
 
     def call(
         self,
@@ -90,7 +88,7 @@ class ImageUnet(tf.keras.Model):
         h = self.middle(self.halves[1](second), time)
         h = self.up_2(tf.concat([image_gan.twice_as_large(h), second], 3), time)
         h = self.up_1(tf.concat([image_gan.twice_as_large(h), first], 3), time)
-        return self.noise(self.norm(h))
+        return self.head(self.norm(h))
 
 
 def waves(t: tf.Tensor, size: int) -> tf.Tensor:

@@ -27,24 +27,20 @@ def load(path: pathlib.Path) -> tf.keras.Model:
     UserError if the file cannot be read or holds other weights, or some that are not finite.
     """
     with errors.at(path):
-        return _load(path)
-
-
-def _load(path: pathlib.Path) -> tf.keras.Model:
-    with_classifier = _has_classifier(path)
-    model = tf.keras.applications.InceptionV3(
-        include_top=with_classifier,
-        weights=None,
-        classes=_NUM_CLASSES,
-        input_shape=(SIDE, SIDE, 3),
-        pooling=None if with_classifier else "avg",
-    )
-    try:
-        model.load_weights(path)
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError("", f"weights of another network ({error})", "InceptionV3's") from error
-    if not all(np.isfinite(array).all() for array in model.get_weights()):
-        raise UserError("", "weights that are not finite", advice="fetch it again")
+        with_classifier = _has_classifier(path)
+        model = tf.keras.applications.InceptionV3(
+            include_top=with_classifier,
+            weights=None,
+            classes=_NUM_CLASSES,
+            input_shape=(SIDE, SIDE, 3),
+            pooling=None if with_classifier else "avg",
+        )
+        try:
+            model.load_weights(path)
+        except (ValueError, KeyError, OSError) as error:
+            raise UserError("", f"weights of another network ({error})", "InceptionV3's") from error
+        if not all(np.isfinite(array).all() for array in model.get_weights()):
+            raise UserError("", "weights that are not finite", advice="fetch it again")
     return tf.keras.Model(model.input, model.layers[-2 if with_classifier else -1].output)
 
 
@@ -73,8 +69,8 @@ def embed(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
         raise UserError("", f"images {list(images.shape)}", "some, of 1 or 3 channels")
     most = 1.0 if images.dtype.kind == "f" else 255.0
     if not (images.min() >= 0 and images.max() <= most):  # Not-a-number is no fraction.
-        found = f"values {images.min():g} to {images.max():g} of type {images.dtype}"
-        raise UserError("images", found, "whole numbers 0..255 or fractions 0..1")
+        problem = f"values {images.min():g} to {images.max():g} of type {images.dtype}"
+        raise UserError("images", problem, "whole numbers 0..255 or fractions 0..1")
     starts = range(0, len(images), _BATCH)
     parts = [_embed_batch(model, images[start : start + _BATCH] / most) for start in starts]
     return np.concatenate(parts)

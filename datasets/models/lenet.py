@@ -4,6 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from datasets.models import headed
+
 # LeCun et al. 1998, "Gradient-based learning applied to document recognition", with ReLU, max
 # pooling and no partial connections.
 
@@ -39,7 +41,7 @@ class _Convolution(tf.keras.layers.Conv2D):
         return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias))
 
 
-class LeNet(tf.keras.Model):
+class LeNet(headed.HeadedModel):
     """Logits [batch, num_classes] from pictures [batch, height, width, channels].
 
     5x5 convolutions of 6 and 16 filters without padding, each before ReLU and 2x2 max pooling; 120,
@@ -55,18 +57,9 @@ class LeNet(tf.keras.Model):
         self.flatten = layers.Flatten()
         self.dense_1 = layers.Dense(120, activation="relu", name="dense_1")
         self.dense_2 = layers.Dense(84, activation="relu", name="dense_2")
-        self.logits = layers.Dense(num_classes, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_classes, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs of the last layer, [batch, 84]."""
         x = self.pool(self.conv_2(self.pool(self.conv_1(x))))
         return self.dense_2(self.dense_1(self.flatten(x)))
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits."""
-        return self.logits(self.embed(x))

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from datasets.models import headed
 
-class Linear(tf.keras.Model):
+
+class Linear(headed.HeadedModel):
     """Outputs from inputs [batch, ...], which are flattened: a number each, [batch], or logits
     [batch, num_classes].
     """
@@ -13,23 +15,13 @@ class Linear(tf.keras.Model):
     def __init__(self, num_classes: int | None = None):
         super().__init__()
         self.is_number = num_classes is None
-        self.dense = tf.keras.layers.Dense(
+        self.head = tf.keras.layers.Dense(
             num_classes or 1, kernel_initializer="zeros", name="dense"
         )
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """The only layer."""
-        return (self.dense,)
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs themselves, [batch, dim]."""
         return flat(x)
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the outputs."""
-        outputs = self.dense(flat(x))
-        return tf.squeeze(outputs, axis=-1) if self.is_number else outputs
 
 
 def flat(x: tf.Tensor) -> tf.Tensor:

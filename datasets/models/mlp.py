@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from datasets.models import linear
+from datasets.models import headed, linear
 
 
-class Mlp(tf.keras.Model):
+class Mlp(headed.HeadedModel):
     """Outputs from inputs [batch, ...], which are flattened: a number each, [batch], or logits
     [batch, num_classes].
     """
@@ -22,12 +22,7 @@ class Mlp(tf.keras.Model):
             layers.Dense(size, activation="relu", name=f"hidden_{i}")
             for i, size in enumerate(sizes)
         ]
-        self.outputs_layer = layers.Dense(num_classes or 1, name="outputs")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.outputs_layer,)
+        self.head = layers.Dense(num_classes or 1, name="outputs")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs of the last layer, [batch, units]."""
@@ -35,8 +30,3 @@ class Mlp(tf.keras.Model):
         for layer in self.hidden:
             x = layer(x)
         return x
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the outputs."""
-        outputs = self.outputs_layer(self.embed(x))
-        return tf.squeeze(outputs, axis=-1) if self.is_number else outputs

@@ -28,7 +28,7 @@ batch of 10 images of 128x128 takes 0.13 s to train on and 0.05 s to evaluate on
 
 import tensorflow as tf
 
-from datasets.models import group_norm
+from datasets.models import group_norm, headed
 
 _STEM_CHANNELS, _LAST_CHANNELS = 32, 1280
 # From how many positions an input channel a convolution to more channels and its norm are better
@@ -46,7 +46,7 @@ _ROWS = (
 )
 
 
-class MobileNetV2(tf.keras.Model):
+class MobileNetV2(headed.HeadedModel):
     """Logits [batch, num_classes] from images float32 [batch, height, width, 3] in [-1, 1]; the
     published softmax is in the loss. `num_groups` is 1, 2, 4 or 8, which divide all channels.
     """
@@ -62,12 +62,7 @@ class MobileNetV2(tf.keras.Model):
         self.last_conv = Kernel(_LAST_CHANNELS, "last_conv")
         self.last_norm = GroupNorm(_LAST_CHANNELS, num_groups, "last_norm")
         self.pool = layers.GlobalAveragePooling2D()
-        self.logits = layers.Dense(num_classes, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_classes, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the 1,280 inputs of the last layer."""
@@ -75,10 +70,6 @@ class MobileNetV2(tf.keras.Model):
         for block in self.blocks:
             h = block(h)
         return self.pool(self.last_norm(h, kernel=self.last_conv(h)))
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits; the same in training."""
-        return self.logits(self.embed(x))
 
 
 class Kernel(tf.keras.layers.Layer):

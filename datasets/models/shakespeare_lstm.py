@@ -5,10 +5,10 @@ Embedding 8, two LSTMs of 256, logits over 90 character ids: 820,522 weights.
 
 import tensorflow as tf
 
-from datasets.models import lstm
+from datasets.models import headed, lstm
 
 
-class ShakespeareLstm(tf.keras.Model):
+class ShakespeareLstm(headed.HeadedModel):
     """Logits [batch, time, num_ids] from character ids int32 [batch, time].
 
     TFF's model masks padding on its way. Here padding only ever follows a text, where it changes
@@ -21,22 +21,11 @@ class ShakespeareLstm(tf.keras.Model):
         self.lstms = [
             lstm.Lstm(units, name, kernel_initializer="he_normal") for name in ("lstm", "lstm_1")
         ]
-        self.logits = tf.keras.layers.Dense(num_ids, name="logits")
+        self.head = tf.keras.layers.Dense(num_ids, name="logits")
 
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains: the logits."""
-        return (self.logits,)
-
-    def embed(
-        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the second LSTM's outputs [batch, time, units]."""
         x = self.embedding(x)
         for layer in self.lstms:
             x = layer(x)
         return x
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits."""
-        return self.logits(self.embed(x))

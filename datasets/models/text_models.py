@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from datasets.models import lstm
+from datasets.models import headed, lstm
 
 _EMBEDDING, _UNITS = 96, 256
 
 
-class TextLstm(tf.keras.Model):
+class TextLstm(headed.HeadedModel):
     """Logits from token ids int32 [batch, time], 0 being padding: of the next token, [batch, time,
     num_outputs], or with `classifies` of the text's class, [batch, num_outputs].
 
@@ -25,12 +25,7 @@ class TextLstm(tf.keras.Model):
         self.classifies = classifies
         self.embedding = layers.Embedding(num_ids, embedding, name="embedding")
         self.lstm = lstm.Lstm(units, name="lstm")
-        self.logits = layers.Dense(num_outputs, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_outputs, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the LSTM's outputs, [batch, time, units], of a class the last, [batch, units]."""
@@ -38,12 +33,8 @@ class TextLstm(tf.keras.Model):
             return self.lstm(self.embedding(x))
         return self.lstm(self.embedding(x), mask=x > 0)[:, -1]
 
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits."""
-        return self.logits(self.embed(x))
 
-
-class BagOfWords(tf.keras.Model):
+class BagOfWords(headed.HeadedModel):
     """Logits [batch, num_classes] from token ids int32 [batch, time]: a dense layer on the mean of
     the embeddings of ids that are not 0 (Joulin et al. 2016, https://arxiv.org/abs/1607.01759,
     without n-grams).
@@ -54,19 +45,10 @@ class BagOfWords(tf.keras.Model):
         layers = tf.keras.layers
         (embedding,) = sizes or (_EMBEDDING,)
         self.embedding = layers.Embedding(num_ids, embedding, name="embedding")
-        self.logits = layers.Dense(num_classes, name="logits")
-
-    @property
-    def last_layer(self) -> tuple[tf.keras.layers.Layer, ...]:
-        """What "fine-tune the last layer" trains."""
-        return (self.logits,)
+        self.head = layers.Dense(num_classes, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the mean embedding, [batch, embedding]."""
         is_word = tf.cast(x > 0, tf.float32)[..., None]
         total = tf.reduce_sum(self.embedding(x) * is_word, axis=1)
         return tf.math.divide_no_nan(total, tf.reduce_sum(is_word, axis=1))
-
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns logits."""
-        return self.logits(self.embed(x))

@@ -99,7 +99,7 @@ def _working_directory_first() -> Iterator[None]:
 
 def build(model: str, facts: ModelFacts, example_input: Any) -> functional_model.FunctionalModel:
     """Returns the model as pure functions, after trying it; UserError names the rule it breaks."""
-    source = _Source(model, find(model), facts, np.asarray(example_input))
+    source = _ModelSource(model, find(model), facts, np.asarray(example_input))
     _ = source.function  # Variables of its module are none of a model's.
     tf.keras.backend.reset_uids()  # Layers' names do not depend on what was made before.
     trial = UsersModel(source)
@@ -117,7 +117,7 @@ def _error(model: str, expected: str, advice: str = "") -> UserError:
 
 
 @dataclasses.dataclass
-class _Source:
+class _ModelSource:
     """A user's function in a file, and one example [1, ...] of the type that its models are for."""
 
     model: str
@@ -186,7 +186,7 @@ class UsersModel:
       vectorizes: As of `FunctionalModel`.
     """
 
-    def __init__(self, source: _Source):
+    def __init__(self, source: _ModelSource):
         self._source = source
         self.created: list[Any] = []
         with self._recorded():
@@ -266,7 +266,7 @@ class UsersModel:
 
 
 def _check_weights(
-    source: _Source, trial: UsersModel, built: functional_model.FunctionalModel
+    source: _ModelSource, trial: UsersModel, built: functional_model.FunctionalModel
 ) -> None:
     """Checks that all weights are drawn by seeds and averaged as they are."""
     if not built.shapes:
@@ -281,7 +281,7 @@ def _check_weights(
         raise source.fail(expected, f"leave them out (for silos there is {errors.name('l2_reg')})")
 
 
-def _check_outputs(source: _Source, outputs: Any) -> None:
+def _check_outputs(source: _ModelSource, outputs: Any) -> None:
     facts = source.facts
     if not tf.is_tensor(outputs) or outputs.dtype != tf.float32:
         raise source.fail(f"one float32 tensor as outputs, not {_kind(outputs)}")
@@ -290,14 +290,14 @@ def _check_outputs(source: _Source, outputs: Any) -> None:
         ends.append((*source.example.shape[1:], facts.num_outputs))
     if tuple(outputs.shape[1:]) not in ends:
         expected = " or ".join(_dims(end or (1,)) for end in ends)
-        found = _dims(outputs.shape[1:])
-        raise source.fail(f"outputs {expected}, not {found}", "look at facts.num_outputs")
+        shape = _dims(outputs.shape[1:])
+        raise source.fail(f"outputs {expected}, not {shape}", "look at facts.num_outputs")
     values = outputs.numpy()
     if facts.num_outputs > 1 and values.min() >= 0 and np.allclose(values.sum(-1), 1, atol=1e-5):
         raise source.fail("logits as outputs, not probabilities", "leave the softmax out")
 
 
-def _check_runs(source: _Source, built: functional_model.FunctionalModel) -> None:
+def _check_runs(source: _ModelSource, built: functional_model.FunctionalModel) -> None:
     """Checks by three runs that outputs depend on weights, inputs and key alone, each example's on
     its own: a second time, half of the batch, and inside a graph.
     """
@@ -330,7 +330,7 @@ def _check_runs(source: _Source, built: functional_model.FunctionalModel) -> Non
 
 
 def _traced(
-    source: _Source,
+    source: _ModelSource,
     built: functional_model.FunctionalModel,
     weights: list[Any],
     training: bool,
@@ -352,7 +352,7 @@ def _traced(
     return outputs
 
 
-def _check_embed(source: _Source, built: functional_model.FunctionalModel) -> None:
+def _check_embed(source: _ModelSource, built: functional_model.FunctionalModel) -> None:
     """Checks that `embed` asks for the first of the weights, in the order of `call`."""
     trial = UsersModel(source)
     if not trial.embeds:

@@ -17,7 +17,7 @@ Clients = dict[str, clients_lib.Clients]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class Assignment:
     """Where rows belong, by their numbers, int64.
 
     Attributes:
@@ -44,17 +44,17 @@ class Rows:
             for client_id, parts in self.clients.items()
         }
         if self.split is not None:
-            made: Clients = {
+            clients: Clients = {
                 name: clients_lib.InMemoryClients({i: data[i] for i in getattr(self.split, name)})
                 for name in splits.SPLITS
             }
-            return made, {"clients_left_out": self.split.left_out}
+            return clients, {"clients_left_out": self.split.left_out}
         reason = "fewer than 3 examples: cannot be split"
         of_all = splits.with_evaluated(data, reason, splits.SPLITTABLE, field=next(iter(fields)))
         evaluated = of_all.evaluated
         return {"train": of_all.train, "valid": evaluated, "test": evaluated}, of_all.facts
 
-    def repeated(self, counts: np.ndarray) -> "Rows":
+    def repeated(self, counts: np.ndarray) -> "Assignment":
         """Returns where pieces of rows belong, which stay with their row; `counts` says how many a
         row has, at least 1, int64 [rows].
         """
@@ -69,10 +69,17 @@ class Rows:
             for i, parts in self.clients.items()
         }
         fitted = [(pieces(train), pieces(used)) for train, used in self.fitted]
-        return Rows(clients, fitted, pieces(self.train), self.split)
+        return Assignment(clients, fitted, pieces(self.train), self.split)
 
 
-def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Rows:
+def by_owner(owners: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns `{owner: its rows}` of each row's owner, integers or text [n], owners sorted."""
+    ids, places, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    rows = np.split(np.argsort(places, kind="stable"), np.cumsum(sizes)[:-1])
+    return {str(i): of_owner for i, of_owner in zip(ids, rows, strict=True)}
+
+
+def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Assignment:
     """Returns where rows belong.
 
     Args:
@@ -92,7 +99,7 @@ def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: b
     return _devices(by_client, by_time)
 
 
-def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Rows:
+def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Assignment:
     split = splits.published_or_proportional({i: len(rows) for i, rows in by_client.items()})
     clients: dict[str, dict[str, np.ndarray]] = {i: {"train": by_client[i]} for i in split.train}
     for client_id in (*split.valid, *split.test):
@@ -100,10 +107,10 @@ def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Rows:
         clients[client_id] = {part: np.asarray(half["rows"]) for part, half in halves.items()}
     train = np.concatenate([by_client[i] for i in split.train])
     used = np.concatenate([rows for parts in clients.values() for rows in parts.values()])
-    return Rows(clients, [(train, used)], train, split)
+    return Assignment(clients, [(train, used)], train, split)
 
 
-def _silos(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Rows:
+def _silos(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Assignment:
     clients = {}
     for client_id, rows in by_client.items():
         parts = splits.split_silo(
@@ -112,4 +119,4 @@ def _silos(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: b
         parts = parts or splits.train_only(np.arange(len(rows)))
         clients[client_id] = {part: rows[places] for part, places in parts.items()}
     fitted = [(parts["train"], by_client[i]) for i, parts in clients.items()]
-    return Rows(clients, fitted, np.concatenate([train for train, _ in fitted]))
+    return Assignment(clients, fitted, np.concatenate([train for train, _ in fitted]))

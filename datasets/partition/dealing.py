@@ -28,6 +28,7 @@ _LEAST_DEVICE = 2
 # `run.json` keeps the table of clients and classes if it has no more cells.
 _MAX_CELLS = 10_000
 _TABLE = "class_counts"
+_OF_OWN_CLIENTS = ("client_groups", "clients_left_out", "clients_not_evaluable")
 _MAX_CLIENTS = errors.name("max_clients")
 
 
@@ -37,15 +38,6 @@ class Dealt:
 
     clients: Mapping[str, clients_lib.Clients]
     facts: Mapping[str, Any]
-
-    def into(self, task: Task) -> Task:
-        """Returns a task with these clients in place of its own; what was known of those holds no
-        more.
-        """
-        of_own = ("client_groups", "clients_left_out", "clients_not_evaluable")
-        facts = {name: fact for name, fact in task.facts.items() if name not in of_own}
-        facts |= self.facts
-        return _replaced(task, self.clients, facts, {})
 
 
 def apply(task: Task, options: DataOptions) -> Task:
@@ -73,10 +65,13 @@ def _dealt(task: Task, options: DataOptions, memory: float, on_client: Callable[
         num_clients = options.num_clients or len({i for c in task.splits.values() for i in c.ids})
         pooled, without = _with_classes(task, partition.pool(task, memory, on_client))
         dealt = deal(pooled, task.label_field, options, num_clients, task.label_names)
-        task = dealt.into(task)
+        # What was known of its own clients holds no more.
+        facts = {name: fact for name, fact in task.facts.items() if name not in _OF_OWN_CLIENTS}
+        facts |= dealt.facts
         if without:
-            facts = {**task.facts, "examples_left_out_of_no_known_class": without}
-            task = dataclasses.replace(task, facts=facts)
+            facts["examples_left_out_of_no_known_class"] = without
+        changes: dict[str, Any] = {**dealt.clients, "facts": facts, "reference": {}}
+        task = dataclasses.replace(task, **changes)
     return task
 
 
@@ -167,8 +162,8 @@ def cut(task: Task, options: DataOptions) -> Task:
     if options.max_clients is not None:
         task = _with_clients(task, _first_clients(task, options.max_clients))
     if (limit := options.max_examples_per_client) is not None:
-        made = {id(c): _fewer_examples(c, limit) for c in task.splits.values()}
-        task = _with_clients(task, {name: made[id(c)] for name, c in task.splits.items()})
+        cut_clients = {id(c): _fewer_examples(c, limit) for c in task.splits.values()}
+        task = _with_clients(task, {name: cut_clients[id(c)] for name, c in task.splits.items()})
         facts = {name: fact for name, fact in task.facts.items() if name != _TABLE}
         task = dataclasses.replace(task, reference={}, facts=facts)  # Which were of all examples.
     return task
@@ -182,23 +177,8 @@ def _with_clients(task: Task, clients: Mapping[str, clients_lib.Clients]) -> Tas
         if task.facts.get(name)
     }
     reference = {i: value for i, value in task.reference.items() if i in kept}
-    return _replaced(task, clients, {**task.facts, **by_client}, reference)
-
-
-def _replaced(
-    task: Task,
-    clients: Mapping[str, clients_lib.Clients],
-    facts: Mapping[str, Any],
-    reference: Mapping[str, float],
-) -> Task:
-    return dataclasses.replace(
-        task,
-        train=clients["train"],
-        valid=clients["valid"],
-        test=clients["test"],
-        facts=facts,
-        reference=reference,
-    )
+    changes: dict[str, Any] = {**clients, "facts": {**task.facts, **by_client}}
+    return dataclasses.replace(task, **changes, reference=reference)
 
 
 def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
@@ -216,8 +196,8 @@ def _first_clients(task: Task, limit: int) -> dict[str, clients_lib.Clients]:
         chosen = {name: list(splits.permute(c.ids)[: counts[name]]) for name, c in sources.items()}
     if not all(chosen.values()):
         raise UserError(_MAX_CLIENTS, limit, "more, as none of those clients can be evaluated")
-    made = {id(c): clients_lib.subset(c, chosen[name]) for name, c in sources.items()}
-    return {name: made[id(c)] for name, c in sources.items()}
+    subsets = {id(c): clients_lib.subset(c, chosen[name]) for name, c in sources.items()}
+    return {name: subsets[id(c)] for name, c in sources.items()}
 
 
 def _fewer_examples(clients: clients_lib.Clients, limit: int) -> clients_lib.Clients:

@@ -98,20 +98,21 @@ def published_or_proportional(
 def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
     """Splits clients by `split_clients`, then leaves out those that `usable` does."""
     ids = split_clients(tuple(sizes), num_valid, num_test)
-    return usable({s: {i: sizes[i] for i in of} for s, of in zip(SPLITS, ids, strict=True)})
+    return usable({s: {i: sizes[i] for i in part} for s, part in zip(SPLITS, ids, strict=True)})
 
 
 def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
     """Leaves out of `{split: {client id: number of examples}}` clients that have nothing to train
     on or cannot be halved; UserError if a split would have no client.
     """
-    ids = {s: tuple(i for i, n in of.items() if n >= _NEEDED[s]) for s, of in sizes.items()}
+    ids = {s: tuple(i for i, n in part.items() if n >= _NEEDED[s]) for s, part in sizes.items()}
     for name, remaining in ids.items():
         if not remaining:
-            found = f"no {name} client of {len(sizes[name])} with {_NEEDED[name]} examples or more"
-            raise UserError("", found, advice="add clients or examples")
+            needed = f"{_NEEDED[name]} examples or more"
+            problem = f"no {name} client of {len(sizes[name])} with {needed}"
+            raise UserError("", problem, advice="add clients or examples")
     left_out = {
-        reason: sorted(i for s, of in sizes.items() for i in of if of[i] == n < _NEEDED[s])
+        reason: sorted(i for s, part in sizes.items() for i in part if part[i] == n < _NEEDED[s])
         for n, reason in enumerate(_TOO_SMALL)
     }
     return ClientSplit(**ids, left_out={r: i for r, i in left_out.items() if i}, sizes=sizes)
@@ -129,16 +130,16 @@ def make_clients(
     should have, so that a database of another task's fails here, with a UserError.
     """
     parts = {"train": trained, "valid": evaluated or halve, "test": evaluated or halve}
-    made = {
+    clients_of = {
         name: _clients(getattr(split, name), sources[name], parts[name], split.sizes[name])
         for name in SPLITS
     }
-    for clients in made.values() if expected else ():
+    for clients in clients_of.values() if expected else ():
         try:
             clients.fetch(clients.ids[0])
         except UserError as error:
             raise UserError(error.where, error.found, f"examples with {expected}") from error
-    return made
+    return clients_of
 
 
 def _clients(
@@ -153,10 +154,10 @@ def _clients(
     return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)), sizes)
 
 
-def beyond(sizes: Mapping[str, int], limit: int, what: str) -> dict[str, int]:
+def beyond(sizes: Mapping[str, int], limit: int, name: str) -> dict[str, int]:
     """Returns how many clients have more examples than a limit, and how many more, as facts."""
     over = [size - limit for size in sizes.values() if size > limit]
-    return {"clients": len(over), what: sum(over)}
+    return {"clients": len(over), name: sum(over)}
 
 
 def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:
@@ -168,8 +169,8 @@ def shuffled_order(num_examples: tf.Tensor | int) -> tf.Tensor:
     n = tf.cast(num_examples, tf.int64)
     size = tf.maximum(n, 1)
     spec = {"output_types": [tf.int64], "output_shapes": [[]]}
-    zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
-    rows = tf.raw_ops.RangeDataset(start=zero, stop=n, step=one, **spec)
+    zero, step = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
+    rows = tf.raw_ops.RangeDataset(start=zero, stop=n, step=step, **spec)
     rows = tf.raw_ops.ShuffleDataset(
         input_dataset=rows,
         buffer_size=size,
@@ -232,8 +233,8 @@ def _split_silo(
     train, valid = _cut(rest, shares.valid / (1 - shares.test), seed, is_shuffled)
     if not len(train):
         names = errors.name("val_split"), errors.name("test_split")
-        given = " and ".join(f"{n}={share:g}" for n, share in zip(names, shares, strict=True))
-        expected = f"one to train on beside {given}"
+        stated = " and ".join(f"{n}={share:g}" for n, share in zip(names, shares, strict=True))
+        expected = f"one to train on beside {stated}"
         raise UserError("", f"a silo of {num_examples} examples", expected, "give smaller shares")
     return {"train": train, "valid": valid, "test": test}
 

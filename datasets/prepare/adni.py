@@ -98,9 +98,9 @@ def prepare(sources: Sources, output: Path) -> dict[str, Any]:
         if number % _SCANS_PER_LINE == 0:
             print(f"{number:,} of {len(images):,} scans read", flush=True)
     if not any(vendors.values()):
-        found = f"no labelled slice ({dict(skipped.most_common(5))})"
+        problem = f"no labelled slice ({dict(skipped.most_common(5))})"
         expected = "images, their metadata and labels of the same subjects"
-        raise UserError(str(sources.dicom_dir), found, expected)
+        raise UserError(str(sources.dicom_dir), problem, expected)
     arrays = {vendor: adni_files.stack(slices) for vendor, slices in vendors.items()}
     report = _report(sources, arrays, joined.far_apart, skipped)
     adni_files.write(output, arrays, report)
@@ -115,7 +115,7 @@ def _with_files(
         "scans: files without metadata that can be used": files.keys() - known.keys(),
         "scans: metadata without files": known.keys() - files.keys(),
     }
-    skipped.update({what: len(ids) for what, ids in unmatched.items() if ids})
+    skipped.update({reason: len(ids) for reason, ids in unmatched.items() if ids})
     matched = [known[image_id] for image_id in known.keys() & files.keys()]
     return sorted(matched, key=lambda info: (info.subject, info.image_id))
 

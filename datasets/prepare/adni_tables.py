@@ -163,7 +163,7 @@ def read_labels(path: Path, skipped: Skipped) -> dict[int, list[Label]]:
 
 
 def join(
-    images: Sequence[ImageInfo], labels: Mapping[int, Sequence[Label]], how: str, skipped: Skipped
+    images: Sequence[ImageInfo], labels: Mapping[int, Sequence[Label]], rule: str, skipped: Skipped
 ) -> Joined:
     """Finds each image's SUVR. By `visit_order`, as Motley did, a subject's i-th scan has its i-th
     row; by `date` that of the nearest day, at most `MAX_DAYS_APART` days away.
@@ -176,7 +176,7 @@ def join(
             if scans and image.date is not None and scans[-1].date == image.date:
                 raise Unusable("another image of the same subject and day")  # No visit of its own.
             scans.append(image)
-            row = _label(image, len(scans) - 1, labels.get(image.rid, ()), how)
+            row = _label(image, len(scans) - 1, labels.get(image.rid, ()), rule)
             if row.suvr is None:
                 raise Unusable("no SUVR at that visit")
         except Unusable as reason:
@@ -193,11 +193,11 @@ def _visit(image: ImageInfo) -> tuple[Any, ...]:
     return image.rid, image.date is None, image.date or datetime.date.min, image.image_id
 
 
-def _label(image: ImageInfo, index: int, rows: Sequence[Label], how: str) -> Label:
+def _label(image: ImageInfo, index: int, rows: Sequence[Label], rule: str) -> Label:
     """Returns the row of a subject's i-th scan."""
     if not rows:
         raise Unusable("a subject without a label row")
-    if how == "visit_order":
+    if rule == "visit_order":
         if index >= len(rows):
             raise Unusable("more scans than the subject has label rows")
         return rows[index]

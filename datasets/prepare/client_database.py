@@ -35,7 +35,7 @@ def check_output(output: Path, suffix: str) -> None:
 
 def listed(counts: Mapping[str, int]) -> str:
     """Returns `3 of this, 1 of that`."""
-    return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
 
 
 @contextlib.contextmanager

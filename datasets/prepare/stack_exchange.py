@@ -76,8 +76,8 @@ def main() -> None:
     """Prepares one dump and prints what was kept and what was not."""
     report = prepare(Path(FLAGS.posts_xml), Path(FLAGS.output), FLAGS.keep_non_ascii)
     print(f"{FLAGS.output}:")
-    for what, count in report.items():
-        print(f"{count:>12,} {what}")
+    for kind, count in report.items():
+        print(f"{count:>12,} {kind}")
 
 
 def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict[str, int]:
@@ -95,8 +95,8 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict
             report = _write(connection, stack_exchange_xml.read_rows(posts_xml), keep_non_ascii)
         if not report["posts kept"]:
             skipped = client_database.listed({k: n for k, n in report.items() if n})
-            found = f"no post that can be used ({skipped})"
-            raise UserError(str(posts_xml), found, "questions and answers with an owner")
+            problem = f"no post that can be used ({skipped})"
+            raise UserError(str(posts_xml), problem, "questions and answers with an owner")
     return report
 
 

@@ -53,12 +53,13 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
             try:
                 parser.Parse(text, is_last)
             except expat.ExpatError as error:
-                found, place = expat.ErrorString(error.code), f"line {error.lineno}"
-                raise UserError(place, found, "well-formed XML", "unpack the file again") from error
+                place, advice = f"line {error.lineno}", "unpack the file again"
+                problem = expat.ErrorString(error.code)
+                raise UserError(place, problem, "well-formed XML", advice) from error
             pending = 0 if rows else pending + len(text)
             if pending > _MAX_ROW:
-                found = f"a row of more than {_MAX_ROW:,} characters"
-                raise UserError(f"line {parser.CurrentLineNumber}", found, "posts of 30,000")
+                problem = f"a row of more than {_MAX_ROW:,} characters"
+                raise UserError(f"line {parser.CurrentLineNumber}", problem, "posts of 30,000")
             yield from rows
             rows.clear()
 

@@ -64,7 +64,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_IN_IDS = re.compile(r"[^\w.-]+")
 
 
-class Settings(NamedTuple):
+class Thresholds(NamedTuple):
     """Words of fewer training clients are not in the vocabulary; smaller clients are left out."""
 
     min_clients_per_word: int = 20
@@ -81,24 +81,24 @@ def define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string("output", None, "Folder that the files are written to.", required=True)
-    for name, what in (
+    for name, kind in (
         ("min_clients_per_word", "words that appear in at least so many training clients"),
         ("min_examples_per_client", "clients with at least so many sentences"),
     ):
-        default = Settings._field_defaults[name]
-        flags.DEFINE_integer(name, default, f"Keep {what}.", lower_bound=1)
+        default = Thresholds._field_defaults[name]
+        flags.DEFINE_integer(name, default, f"Keep {kind}.", lower_bound=1)
 
 
 def main() -> None:
     """Prepares what the flags name and prints the report."""
-    settings = Settings(FLAGS.min_clients_per_word, FLAGS.min_examples_per_client)
+    settings = Thresholds(FLAGS.min_clients_per_word, FLAGS.min_examples_per_client)
     report = prepare(find_files(FLAGS.talks_tsv), pathlib.Path(FLAGS.output), settings)
     print(json.dumps(report, indent=2))
     print(f"written: {', '.join(str(pathlib.Path(FLAGS.output) / n) for n in _NAMES)}")
 
 
 def prepare(
-    paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Settings
+    paths: Sequence[tuple[str, pathlib.Path]], output: pathlib.Path, settings: Thresholds
 ) -> dict[str, Any]:
     """Writes the three files, whole or not at all, the database last, and returns the report.
     UserError if a file cannot be read or written, or nothing is left to write.
@@ -136,7 +136,7 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     return sorted(((s, p) for p, s in files.items()), key=lambda pair: SPLITS.index(pair[0]))
 
 
-class _Reader:
+class _TalkReader:
     """Reads TSV files into sentences, and counts rows by split and what is left out by reason."""
 
     def __init__(self) -> None:
@@ -213,9 +213,9 @@ def _columns(line: str) -> list[str]:
     columns = _cells(line)
     missing = {_TALK, *LANGUAGES} - set(columns)
     if _NOT_UTF8.search(line) or missing:
-        found = f"columns {', '.join(columns)[:80]!r}" if line.strip() else "nothing"
+        problem = f"columns {', '.join(columns)[:80]!r}" if line.strip() else "nothing"
         expected = f"{', '.join(sorted(missing))} among them, UTF-8 separated by tabs"
-        raise UserError("line 1", found, expected, "unpack the archive and give its TSV files")
+        raise UserError("line 1", problem, expected, "unpack the archive and give its TSV files")
     return columns
 
 
@@ -231,10 +231,10 @@ def normalize(text: str) -> str:
 
 
 def _write_all(
-    paths: Sequence[tuple[str, pathlib.Path]], folder: pathlib.Path, settings: Settings
+    paths: Sequence[tuple[str, pathlib.Path]], folder: pathlib.Path, settings: Thresholds
 ) -> dict[str, Any]:
     """Writes the three files into `folder` and returns the report."""
-    reader = _Reader()
+    reader = _TalkReader()
     with client_database.create(folder / DATABASE) as database:
         # Rows of a talk may lie anywhere in the files, and memory should not hold them all.
         database.execute("CREATE TABLE scratch.sentences (split TEXT, client TEXT, words TEXT)")
@@ -259,7 +259,7 @@ def _write_all(
 
 
 def _write_clients(
-    database: sqlite3.Connection, settings: Settings
+    database: sqlite3.Connection, settings: Thresholds
 ) -> tuple[collections.Counter[str], dict[str, Any]]:
     """Writes large clients; returns each word's number of training clients, and counts by split."""
     counts: collections.Counter[str] = collections.Counter()

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,8 @@ def missing(
 ) -> UserError:
     """Returns the error that a data set's folder has no files that would do."""
     folder = options.data_dir or default_dir or f"any {errors.name('data_dir')}"
-    found = f"no {expected} in {os.path.expanduser(folder)}"
-    return UserError(options.dataset_name, found, advice=f"{advice}, or {_OTHERS}")
+    problem = f"no {expected} in {os.path.expanduser(folder)}"
+    return UserError(options.dataset_name, problem, advice=f"{advice}, or {_OTHERS}")
 
 
 @contextlib.contextmanager
@@ -98,8 +98,8 @@ def only_npz(folder: Path, names: Sequence[str]) -> Path | None:
     """Returns the .npz in a folder's folders of these names, or None; UserError for several."""
     paths = sorted(path for name in names for path in (folder / name).glob("*.npz"))
     if len(paths) > 1:
-        found = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
-        raise UserError(str(folder), found, "one", f"choose with {errors.name('data_file')}")
+        problem = f"{len(paths)} .npz files ({', '.join(path.name for path in paths)})"
+        raise UserError(str(folder), problem, "one", f"choose with {errors.name('data_file')}")
     return paths[0] if paths else None
 
 
@@ -116,8 +116,15 @@ def readable_as(kind: str, *others: type[Exception]) -> Iterator[None]:
 
 def unreadable(kind: str, reason: str) -> UserError:
     """Returns the error that what is read is not of a kind."""
-    found = f"a file that is truncated or of another kind ({reason})"
-    return UserError("", found, kind, "mend or replace it")
+    problem = f"a file that is truncated or of another kind ({reason})"
+    return UserError("", problem, kind, "mend or replace it")
+
+
+def required(arrays: Mapping[str, np.ndarray], *names: str) -> list[np.ndarray]:
+    """Returns a file's arrays of these names; UserError if it lacks one."""
+    if missing := [name for name in names if name not in arrays]:
+        raise UserError("", f"arrays {list(arrays)}", f"also {missing}")
+    return [arrays[name] for name in names]
 
 
 def other_array(name: str, array: np.ndarray, expected: str) -> UserError:
@@ -174,23 +181,14 @@ def appearing(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def download_lzma(url: str, target: Path, sha256: str) -> None:
-    """Fetches an LZMA file and unpacks it into place; else as `download`, of the packed file."""
-    _download(url, target, sha256, _unpack)
-
-
 def download(url: str, target: Path, sha256: str) -> None:
-    """Fetches a file into place, whole or not at all, if its SHA-256 is right. UserError says why
-    not: the caller says what the user can do.
+    """Fetches a file into place, whole or not at all, if its SHA-256 is right; what ends in .lzma
+    is unpacked. UserError says why not: the caller says what the user can do.
     """
-    _download(url, target, sha256, _copy)
-
-
-def _download(url: str, target: Path, sha256: str, write: Callable[[Any, Any], str]) -> None:
     try:
         with _open(url) as response, appearing(target) as temporary:
             with temporary.open("wb") as out:
-                digest = write(response, out)
+                digest = _copy(response, out, unpacks=url.endswith(".lzma"))
             if digest != sha256:
                 advice = "fetch it by hand: this one was removed"
                 raise UserError(url, f"SHA-256 {digest}", sha256, advice)
@@ -221,21 +219,12 @@ def _open(url: str) -> Any:
     return response
 
 
-def _copy(response: Any, out: Any) -> str:
-    """Returns the SHA-256 of what was copied."""
-    digest = hashlib.sha256()
-    while chunk := response.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        out.write(chunk)
-    return digest.hexdigest()
-
-
-def _unpack(response: Any, out: Any) -> str:
-    """Returns the SHA-256 of what was unpacked."""
+def _copy(response: Any, out: Any, unpacks: bool) -> str:
+    """Returns the SHA-256 of what was copied, before it was unpacked."""
     decompressor, digest = lzma.LZMADecompressor(), hashlib.sha256()
     while chunk := response.read(_CHUNK_BYTES):
         digest.update(chunk)
-        out.write(decompressor.decompress(chunk))
-    if not decompressor.eof:
+        out.write(decompressor.decompress(chunk) if unpacks else chunk)
+    if unpacks and not decompressor.eof:
         raise EOFError("the connection ended before the file did")
     return digest.hexdigest()

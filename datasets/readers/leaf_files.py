@@ -31,9 +31,9 @@ Convert = Callable[[list[Any], list[Any]], Mapping[str, np.ndarray]]
 def find(folder: Path) -> list[Path]:
     """Returns a folder's files, train before test; none if there are no such."""
     for sides in ([folder], [folder / part for part in _PARTS]):
-        found = [path for side in sides for path in sorted(side.glob("*.json"))]
-        if found:
-            return found
+        files_below = [path for side in sides for path in sorted(side.glob("*.json"))]
+        if files_below:
+            return files_below
     return []
 
 
@@ -44,10 +44,10 @@ def find_in(folder: Path, names: Iterable[str]) -> Path | None:
 
 def paths(path: Path) -> list[Path]:
     """Returns a file, or all of a folder; UserError if it has none."""
-    found = find(path) if path.is_dir() else [path]
-    if not found:
+    files_below = find(path) if path.is_dir() else [path]
+    if not files_below:
         raise UserError(str(path), "no .json file", "LEAF's, or folders train and test")
-    return found
+    return files_below
 
 
 def is_leaf(path: Path) -> bool:
@@ -78,8 +78,8 @@ def read(path: Path, convert: Convert) -> dict[str, dict[str, np.ndarray]]:
         for user, arrays in _users(file, convert):
             other = owners.setdefault((file.parent, user), file)
             if other != file:
-                found = f"user {user!r}, who is in {other.name}, too"
-                raise UserError(str(file), found, "each in one file", "take one of them out")
+                problem = f"user {user!r}, who is in {other.name}, too"
+                raise UserError(str(file), problem, "each in one file", "take one of them out")
             read_ones.setdefault(user, []).append(arrays)
     if not read_ones:
         raise UserError(str(path), "no examples", "users who have some")
@@ -126,10 +126,10 @@ def _list(path: Path, name: str) -> list[Any]:
     import ijson
 
     with _opened(path) as file:
-        found = next(ijson.items(file, name, use_float=True), None)
-    if not isinstance(found, list):
+        listed = next(ijson.items(file, name, use_float=True), None)
+    if not isinstance(listed, list):
         raise UserError("", f"no list of {name}", f"{_KIND}, which has one")
-    return found
+    return listed
 
 
 class _Readable(Protocol):
@@ -219,23 +219,23 @@ def classes(y: list[Any], num_classes: int, expected: str | None = None) -> np.n
     labels = np.array([_number(label) for label in y])
     wrong = ~((labels >= 0) & (labels < num_classes) & (labels == np.floor(labels)))
     if wrong.any():
-        found = f"label {str(y[int(np.argmax(wrong))])[:40]}"
-        raise UserError("", found, expected or f"0 to {num_classes - 1}")
+        problem = f"label {str(y[int(np.argmax(wrong))])[:40]}"
+        raise UserError("", problem, expected or f"0 to {num_classes - 1}")
     return labels.astype(np.int32)
 
 
-def table(x: list[Any], width: int, what: str) -> np.ndarray:
+def table(x: list[Any], width: int, unit: str) -> np.ndarray:
     """Returns x, a list of `width` numbers each, float32 [n, width]; UserError if it is other."""
     for row in x:
         if not isinstance(row, list) or len(row) != width:
-            found = f"of {len(row)}" if isinstance(row, list) else str(row)[:40]
-            raise UserError("", f"x {found}", f"{width} {what} each")
+            problem = f"of {len(row)}" if isinstance(row, list) else str(row)[:40]
+            raise UserError("", f"x {problem}", f"{width} {unit} each")
     try:
         return np.array(x, np.float32).reshape(len(x), width)
     except (ValueError, TypeError, OverflowError) as error:
         odd = next(value for row in x for value in row if np.isnan(_number(value)))
-        found = f"{str(odd)[:40]!r} among {what} of x"
-        raise UserError("", found, "numbers") from error
+        problem = f"{str(odd)[:40]!r} among {unit} of x"
+        raise UserError("", problem, "numbers") from error
 
 
 def _number(value: Any) -> float:

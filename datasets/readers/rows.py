@@ -6,6 +6,7 @@ is refused is refused in one line.
 """
 
 import bz2
+import codecs
 import contextlib
 import csv
 import difflib
@@ -17,14 +18,14 @@ import lzma
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from datasets.options import MISSING_WORDS
+from datasets.options import MISSING_WORDS, DataOptions
 from datasets.readers import files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
@@ -37,6 +38,10 @@ _HEAD_BYTES = 2**18
 _MEMORY_FACTOR = 8
 # What reads Parquet; setup.py and launch/developers.in have it, too.
 PYARROW = "pyarrow==20.0.0"
+_COLUMN_OPTIONS = (
+    "client_column", "text_column", "label_column", "time_column", "feature_columns",
+    "categorical_columns",
+)  # fmt: skip
 LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+"
@@ -89,31 +94,20 @@ def read(path: Path) -> pd.DataFrame:
     fewer cells than the header, or would not fit in memory.
     """
     with errors.at(path), files.readable_as("a table", OSError):
-        return _read(path)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    head = _head(path)
-    if not head.strip():
-        raise UserError("", "an empty file", _HEADER_AND_ROWS)
-    check_file_size([path], "give fewer rows or columns")
-    if head.startswith(b"PAR1"):
-        return _checked(_parquet(path))
-    check_kind(path)
-    if not head.startswith(_UTF16_MARKS):
-        _check_no_zeros(path)
-    how = _format(head)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pd.errors.ParserWarning)
-        try:
-            frame = _csv(path, how)
-        except UnicodeDecodeError:
-            how = how._replace(encoding="cp1252" if how.encoding == "utf-8-sig" else how.encoding)
-            frame = _csv_or_refused(path, how)
-    checked = _checked(frame)
-    if (checked.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
-        _check_no_short_rows(path, how)
-    return checked
+        head = _head(path)
+        if not head.strip():
+            raise UserError("", "an empty file", _HEADER_AND_ROWS)
+        check_file_size([path], "give fewer rows or columns")
+        if head.startswith(b"PAR1"):
+            return _checked(_parquet(path))
+        check_kind(path)
+        form = _format(head, _encoding(path, head))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pd.errors.ParserWarning)
+            frame = _checked(_csv(path, form))
+        if (frame.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
+            _check_no_short_rows(path, form)
+        return frame
 
 
 def _head(path: Path) -> bytes:
@@ -149,11 +143,20 @@ def _unpacked_head(path: Path, signature: bytes) -> bytes:
     return b""
 
 
-def _check_no_zeros(path: Path) -> None:
+def _encoding(path: Path, head: bytes) -> str:
+    """Returns how text is encoded: as its mark says, else in UTF-8, or cp1252 where it is not."""
+    if head.startswith(_UTF16_MARKS):
+        return "utf-16"
+    encoding, decoder = "utf-8-sig", codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
         while chunk := file.read(2**24):
             if b"\0" in chunk:
                 raise UserError("", "zero bytes", "text", "save the table as CSV in UTF-8")
+            try:
+                decoder.decode(chunk, final=len(chunk) < 2**24)
+            except UnicodeDecodeError:
+                encoding = "cp1252"
+    return encoding
 
 
 def check_file_size(paths: Iterable[Path], advice: str) -> None:
@@ -162,33 +165,28 @@ def check_file_size(paths: Iterable[Path], advice: str) -> None:
     check_memory(f"{size / 1e9:.1f} GB", _MEMORY_FACTOR * size, advice)
 
 
-def check_memory(found: str, needed: int, advice: str) -> None:
-    """UserError that says what was `found` and an `advice` if it needs more bytes than are free."""
+def check_memory(amount: str, needed: int, advice: str) -> None:
+    """UserError, with an `amount` of something and an `advice`, if it needs more bytes than are
+    free.
+    """
     import psutil
 
     available = psutil.virtual_memory().available
     if needed > available:
-        found = f"{found}, for which {needed / 1e9:.1f} GB of memory are needed"
-        raise UserError("", found, f"at most {available / 1e9:.1f} GB, which are free", advice)
+        amount = f"{amount}, for which {needed / 1e9:.1f} GB of memory are needed"
+        raise UserError("", amount, f"at most {available / 1e9:.1f} GB, which are free", advice)
 
 
-def _format(head: bytes) -> Format:
-    encoding = "utf-8-sig"
-    if head.startswith(_UTF16_MARKS):
-        encoding = "utf-16"
-    else:
-        try:
-            head.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            if error.start < len(head) - 4:  # Not merely cut in the middle of a character.
-                encoding = "cp1252"
+def _format(head: bytes, encoding: str) -> Format:
     whole = head.decode(encoding, "ignore").lstrip("\ufeff")
     text = whole.lstrip("\r\n")  # Empty lines before the header.
     first_line, delimiter = whole[: len(whole) - len(text)].count("\n"), ""
     line, _, rest = text.partition("\n")
     if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
         first_line, delimiter, text = first_line + 1, match[1], rest
-    delimiter = delimiter or max(_DELIMITERS, key=_unquoted(text.partition("\n")[0]).count)
+    delimiter = delimiter or max(
+        _DELIMITERS, key=re.sub(r'"[^"]*"', "", text.partition("\n")[0]).count
+    )
     with files.readable_as(_A_TABLE, csv.Error):
         columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
     return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
@@ -198,48 +196,39 @@ def _cells_of(lines: Iterable[str], delimiter: str) -> Any:
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 
-def _check_no_short_rows(path: Path, how: Format) -> None:
-    number = how.first_line  # Of the line before.
-    with path.open(encoding=how.encoding, newline="") as file:
-        for _ in range(how.first_line):
+def _check_no_short_rows(path: Path, form: Format) -> None:
+    number = form.first_line  # Of the line before.
+    with path.open(encoding=form.encoding, newline="") as file:
+        for _ in range(form.first_line):
             file.readline()
-        reader = _cells_of(file, how.delimiter)
+        reader = _cells_of(file, form.delimiter)
         with files.readable_as(_A_TABLE, csv.Error):
             for cells in reader:
-                if cells and len(cells) < len(how.columns):
-                    expected = f"{len(how.columns)} as in the header"
-                    found, advice = f"{len(cells)} cells", "fill the row, or take it out"
-                    raise UserError(f"line {number + 1}", found, expected, advice)
-                number = how.first_line + reader.line_num
+                if cells and len(cells) < len(form.columns):
+                    expected = f"{len(form.columns)} as in the header"
+                    problem, advice = f"{len(cells)} cells", "fill the row, or take it out"
+                    raise UserError(f"line {number + 1}", problem, expected, advice)
+                number = form.first_line + reader.line_num
 
 
-def _csv_or_refused(path: Path, how: Format) -> pd.DataFrame:
-    try:
-        return _csv(path, how)
-    except UnicodeDecodeError:
-        found = f"text neither in UTF-8 nor in {how.encoding}"
-        raise UserError("", found, advice="save it as UTF-8") from None
-
-
-def _unquoted(line: str) -> str:
-    return re.sub(r'"[^"]*"', "", line)
-
-
-def _csv(path: Path, how: Format) -> pd.DataFrame:
+def _csv(path: Path, form: Format) -> pd.DataFrame:
     try:
         frame = pd.read_csv(
             path,
-            sep=how.delimiter,
-            encoding=how.encoding,
+            sep=form.delimiter,
+            encoding=form.encoding,
             header=None,
-            names=list(range(len(how.columns))),
-            skiprows=how.first_line + 1,
+            names=list(range(len(form.columns))),
+            skiprows=form.first_line + 1,
             dtype=str,
             na_filter=False,
             skipinitialspace=True,
             index_col=None,
             engine="c",
         )
+    except UnicodeDecodeError:
+        problem = f"text neither in UTF-8 nor in {form.encoding}"
+        raise UserError("", problem, advice="save it as UTF-8") from None
     except pd.errors.EmptyDataError:
         raise UserError("", "a header and no rows", _HEADER_AND_ROWS) from None
     except pd.errors.ParserError as error:
@@ -247,10 +236,10 @@ def _csv(path: Path, how: Format) -> pd.DataFrame:
         expected = "as many cells in each row as in the header, with quotes that close"
         raise UserError("", f"no table ({reason})", expected) from error
     if not isinstance(frame.index, pd.RangeIndex):
-        found = f"rows of {len(how.columns) + frame.index.nlevels} cells"
+        problem = f"rows of {len(form.columns) + frame.index.nlevels} cells"
         advice = "look whether a delimiter stands at each row's end"
-        raise UserError("", found, f"{len(how.columns)} as in the header", advice)
-    return frame.set_axis(list(how.columns), axis=1)
+        raise UserError("", problem, f"{len(form.columns)} as in the header", advice)
+    return frame.set_axis(list(form.columns), axis=1)
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -284,9 +273,9 @@ def _index(table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
         if isinstance(field, str):
             place, name = table.column_names.index(field), names[field]
             if name is None and not pyarrow.types.is_integer(table.schema.types[place]):
-                found = f"an index of {table.schema.types[place]} without a name"
+                problem = f"an index of {table.schema.types[place]} without a name"
                 expected = "one with a name, which is a column"
-                raise UserError("", found, expected, "name it, or write without it")
+                raise UserError("", problem, expected, "name it, or write without it")
             yield place, (name, table.column(place))
         elif field["name"] is not None:
             counted = range(field["start"], field["stop"], field["step"])
@@ -319,10 +308,15 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -> None:
-    """UserError if a field's column is not among `columns`; `wanted` is `{field: names}`."""
-    present = list(columns)
-    for field, names in wanted.items():
+def check_columns(columns: Iterable[str], options: DataOptions, *required: str) -> None:
+    """UserError if a column that options name is not among `columns`, or has two roles; so are
+    options that are `required` and name none.
+    """
+    present, fields = list(columns), {}
+    for field in _COLUMN_OPTIONS:
+        if (value := getattr(options, field)) or field in required:
+            fields[field] = value if isinstance(value, tuple) else (value or "",)
+    for field, names in fields.items():
         for name in names:
             if name not in present:
                 near = difflib.get_close_matches(name, present, n=1)
@@ -331,16 +325,18 @@ def check_columns(columns: Iterable[str], wanted: Mapping[str, Sequence[str]]) -
                 raise UserError(errors.name(field), name, "a column of the table", advice)
         if twice := sorted({name for name in names if list(names).count(name) > 1}):
             raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
-    roles = [(name, field) for field, names in wanted.items() for name in names]
+    roles = [(name, field) for field, names in fields.items() for name in names]
     for (name, field), (other, another) in itertools.combinations(roles, 2):
         if name == other and field != another and "categorical" not in another:
             expected = f"another column than that of {errors.name(another)}"
             raise UserError(errors.name(field), name, expected, "leave one out")
 
 
-def column_error(column: pd.Series, found: str, expected: str = "", advice: str = "") -> UserError:
+def column_error(
+    column: pd.Series, problem: str, expected: str = "", advice: str = ""
+) -> UserError:
     """Returns the error that something is found in a table's column."""
-    return UserError(f"column {column.name!r}", found, expected, advice)
+    return UserError(f"column {column.name!r}", problem, expected, advice)
 
 
 def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.Series:
@@ -352,21 +348,29 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
         first = ids[missing].iloc[0]
         kind = f"no client (but {first!r})" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
-        found = f"{kind} in {_counted(missing)} (the header is row 1)"
+        problem = f"{kind} in {_counted(missing)} (the header is row 1)"
         advice = f"fill the column, or take those rows out{other if first else ''}"
-        raise column_error(ids, found, advice=advice)
+        raise column_error(ids, problem, advice=advice)
     return ids
 
 
 def examples(
-    frame: pd.DataFrame, client: str, names: Iterable[str], words: Collection[str]
+    frame: pd.DataFrame, options: DataOptions, names: Iterable[str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns `{client id: {column: its cells as they stand}}` of some columns."""
     cells = {name: frame[name].to_numpy() for name in names}
+    ids = client_ids(frame, options.client_column or "", options.missing_cells)
     return {
         client_id: {name: values[rows] for name, values in cells.items()}
-        for client_id, rows in by_client(client_ids(frame, client, words))
+        for client_id, rows in by_client(ids)
     }
+
+
+def of_clients(frame: pd.DataFrame, options: DataOptions) -> dict[str, np.ndarray]:
+    """Returns each client's rows as `by_client` does, by time if options name a column of it."""
+    words, time = options.missing_cells, options.time_column
+    ids = client_ids(frame, options.client_column or "", words)
+    return dict(by_client(ids, None if time is None else times(frame[time], words)))
 
 
 def _counted(is_there: pd.Series) -> str:
@@ -409,8 +413,8 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     odd = values.isna() & ~missing
     if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
         if texts[odd].str.fullmatch(_THOUSANDS).all():
-            found = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
-            raise column_error(column, found, advice=_PLAIN)
+            problem = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
+            raise column_error(column, problem, advice=_PLAIN)
         pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
         if len(pointed):
             other = f"which is thousands or a decimal point beside {texts[odd].iloc[0]}"
@@ -420,8 +424,8 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     others = texts[odd]
     formulas = others[others.str.fullmatch(_FORMULA)]
     if len(formulas) and len(formulas) >= len(others) / 2:
-        found = f"formulas, such as {formulas.iloc[0][:40]!r}"
-        raise column_error(column, found, advice="save their values")
+        problem = f"formulas, such as {formulas.iloc[0][:40]!r}"
+        raise column_error(column, problem, advice="save their values")
     if len(others):
         if others.str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
             raise column_error(column, repr(others.iloc[0]), "plain numbers", _PLAIN)
@@ -447,9 +451,9 @@ def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
         dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():
             bad = dates.isna()
-            found = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
+            problem = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
             expected = "numbers, or dates such as 2024-03-31 or 2024-03-31T12:00:00"
-            raise column_error(column, found, expected)
+            raise column_error(column, problem, expected)
         values = dates.astype("int64").to_numpy(np.float64)
     return values
 

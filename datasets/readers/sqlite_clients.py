@@ -70,7 +70,7 @@ def check_split(path: Path, split_name: str) -> None:
 
 
 def texts(
-    path: Path, split_name: str, field: str, wanted: Container[str] | None = None
+    path: Path, split_name: str, field: str, only: Container[str] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields (client id, its texts) of all clients of a split, or those wanted, outside of graphs;
     UserError if an example is broken, lacks the field or has no UTF-8 in it.
@@ -82,7 +82,7 @@ def texts(
             (split_name,),
         )
         for client_id, of_client in itertools.groupby(rows, key=lambda row: row[0]):
-            if wanted is None or client_id in wanted:
+            if only is None or client_id in only:
                 yield client_id, [_text(serialized, field) for _, serialized in of_client]
 
 
@@ -91,8 +91,8 @@ def _text(serialized: bytes, field: str) -> str:
         example = tf.train.Example.FromString(serialized)
         return example.features.feature[field].bytes_list.value[0].decode()
     except Exception as error:  # protobuf's own, and what a missing or broken string raises
-        found = f"an example that is broken or has no {field} ({files.one_line(error)})"
-        raise UserError("", found) from error
+        problem = f"an example that is broken or has no {field} ({files.one_line(error)})"
+        raise UserError("", problem) from error
 
 
 def split_names(path: Path) -> list[str]:
@@ -144,7 +144,7 @@ def _client_sizes(path: Path, split_name: str) -> dict[str, int]:
         ).fetchall()
     for client_id, size in rows:  # SQLite lets a column hold anything.
         if not isinstance(client_id, str) or not isinstance(size, int) or size < 0:
-            found = f"{size!r} examples of client {client_id!r}"
-            raise UserError("table client_metadata", found, "text and a whole number")
+            problem = f"{size!r} examples of client {client_id!r}"
+            raise UserError("table client_metadata", problem, "text and a whole number")
     # Sorted as TFF sorts them, by Python and not by the database: the client split depends on it.
     return dict(sorted(rows))

@@ -47,8 +47,8 @@ def read(path: Path) -> pd.DataFrame:
         widest = [f"{_as_words(widths[user])} (user {user!r})" for user in (first, odd)]
         raise UserError(str(path), f"x of {' and of '.join(widest)}", "as many in each")
     names = [f"x{i}" for i in range(width[0])] if width else ["x"]
-    ids = np.repeat(np.array(list(users), object), [len(of["y"]) for of in users.values()])
-    x, y = (np.concatenate([of[field] for of in users.values()]) for field in ("x", "y"))
+    ids = np.repeat(np.array(list(users), object), [len(arrays["y"]) for arrays in users.values()])
+    x, y = (np.concatenate([arrays[field] for arrays in users.values()]) for field in ("x", "y"))
     frame = pd.DataFrame(x.reshape(len(x), -1), columns=names)
     return frame.assign(user=ids, y=y)
 
@@ -61,8 +61,8 @@ def _convert(x: list[Any], y: list[Any]) -> dict[str, np.ndarray]:
     """Returns cells, object [n] or [n, columns], of a user's x, and [n] of its y."""
     lists = [row for row in x if isinstance(row, list)]
     if lists and (len(lists) < len(x) or len({*map(len, lists)}) > 1 or not lists[0]):
-        found = ", ".join(sorted({f"a list of {len(row)}" for row in lists})[:3])
-        raise UserError("", f"{found} among x", "lists of as many, one or more, each")
+        problem = ", ".join(sorted({f"a list of {len(row)}" for row in lists})[:3])
+        raise UserError("", f"{problem} among x", "lists of as many, one or more, each")
     cells = [_cell(value, "x") for row in x for value in (row if lists else [row])]
     labels = [_cell(label, "y") for label in y]
     shape = (len(x), len(lists[0])) if lists else (len(x),)

@@ -11,7 +11,7 @@ from motley_tff.metrics import roc_auc
 COLUMNS = tuple(f"secure_{name}" for name in roc_auc.RocAuc._fields if name != "pooled")
 
 
-def averages(groups: Sequence[roc_auc.Clients]) -> list[dict[str, float]]:
+def averages(groups: Sequence[roc_auc.ClientRocAucs]) -> list[dict[str, float]]:
     """Returns each group's averages, by their columns, from one secure sum over all clients.
 
     A client sends, for every group and average, its weight as a share of the largest, and its

@@ -325,7 +325,7 @@ def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple
     """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client; with
     `is_secure` also the averages that TFF's secure aggregation gives.
     """
-    each: list[roc_auc.Clients] = []
+    each: list[roc_auc.ClientRocAucs] = []
     rows: list[dict[str, Any]] = []
     clients: list[dict[str, Any]] = []
     names = (*columns_lib.RUN, "class")
@@ -358,7 +358,7 @@ def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple
 
 
 def _roc_auc_row(
-    ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, aucs: roc_auc.Clients
+    ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, aucs: roc_auc.ClientRocAucs
 ) -> dict[str, Any]:
     negatives, positives = roc_auc.homogeneities(ids, labels, scores)
     return {

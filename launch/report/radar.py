@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
 from launch.report import style
-from motley_tff.metrics import scorecard
+from motley_tff.tables import columns
 
 # Points at the centre would hide each other.
 _HOLE = 0.08
+# What an axis of a scorecard has at the rim.
+_MOST_POINTS = 5.0
 
 
 def chart(axes: Sequence[str], scores: Mapping[str, Sequence[float | None]], most: float) -> Figure:
@@ -75,9 +77,11 @@ def drawn(path: pathlib.Path) -> Iterator[style.Drawn]:
     """Yields the chart of a `scorecard.csv`, with its numbers."""
     from launch.report import runs
 
-    table = runs.read(path, ("method", *scorecard.AXES))[["method", *scorecard.AXES]]
+    table = runs.read(path, ("method", *columns.SCORECARD_AXES))[
+        ["method", *columns.SCORECARD_AXES]
+    ]
     scores = {method: values for method, *values in table.itertuples(index=False)}
-    figure = chart(scorecard.AXES, scores, scorecard.MOST)
+    figure = chart(columns.SCORECARD_AXES, scores, _MOST_POINTS)
     yield style.Drawn("scorecards", figure, table.to_dict("records"))
 
 

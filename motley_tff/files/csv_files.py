@@ -181,12 +181,12 @@ def append(
     with open(path, "rb") as old:
         is_same = old.read(len(header)) == header
         old.seek(0)
-        found = old.readline().decode(errors="replace").strip().split(",")
-    if not is_same and found == [name for name in columns if name in found or name not in later]:
+        names = old.readline().decode(errors="replace").strip().split(",")
+    if not is_same and names == [name for name in columns if name in names or name not in later]:
         write(path, columns, itertools.chain(read(path), rows), [*optional, *later])
         return
     if not is_same:
-        unlike = sorted(set(found) ^ set(columns)) or columns
+        unlike = sorted(set(names) ^ set(columns)) or columns
         columns_of = f"columns that differ from this version's ({', '.join(unlike)})"
         advice = "go on with the version that began it, or begin again elsewhere"
         raise UserError(str(path), columns_of, advice=advice)
@@ -233,5 +233,5 @@ def _round(path: pathlib.Path, row: Mapping[str, str]) -> int:
     try:
         return int(row["round"])
     except (KeyError, ValueError) as error:
-        found, advice = repr(row.get("round")), "move the directory away"
-        raise UserError(f"{path} round", found, "a whole number", advice) from error
+        problem, advice = repr(row.get("round")), "move the directory away"
+        raise UserError(f"{path} round", problem, "a whole number", advice) from error

@@ -31,13 +31,13 @@ def save_personal(
     save(path, names, stacked, client_ids=np.asarray(list(models)))
 
 
-def model_paths(given: Sequence[str]) -> list[str]:
+def model_paths(named: Sequence[str]) -> list[str]:
     """Returns the given paths; of one run of HypCluster, given alone, those of all its models."""
-    if len(given) > 1:
-        return list(given)
+    if len(named) > 1:
+        return list(named)
     names = (CLUSTER_FILE_NAME.format(j) for j in itertools.count(1))
-    paths = (pathlib.Path(given[0]).expanduser() / name for name in names)
-    return list(map(str, itertools.takewhile(pathlib.Path.exists, paths))) or list(given)
+    paths = (pathlib.Path(named[0]).expanduser() / name for name in names)
+    return list(map(str, itertools.takewhile(pathlib.Path.exists, paths))) or list(named)
 
 
 def load(

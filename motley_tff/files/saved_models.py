@@ -65,8 +65,8 @@ def load(
         advice = "copy it again, or save it again"
         raise UserError(str(path), f"a damaged SavedModel ({reason})", advice=advice) from error
     if not values:
-        found = "a SavedModel without a Keras model's list of variables"
-        raise UserError(str(path), found, "what keras_model.save(DIRECTORY) left")
+        problem = "a SavedModel without a Keras model's list of variables"
+        raise UserError(str(path), problem, "what keras_model.save(DIRECTORY) left")
     saved_layers = _layers(list(variables.values()), [value.shape for value in values])
     model_layers = _layers([name.partition(":")[0] for name in names], shapes)
     order = _match(path, saved_layers, model_layers)
@@ -119,12 +119,12 @@ def _match(
             extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
             hint = f", the first that fits nowhere with {extra.shapes}" if extra else ""
             name = layer.name.partition("/")[2] or layer.name  # Without the model's own.
-            found = f"{len(saved_layers)} layers with variables{hint}"
-            raise UserError(str(path), found, f"a layer {name} with {layer.shapes}")
+            problem = f"{len(saved_layers)} layers with variables{hint}"
+            raise UserError(str(path), problem, f"a layer {name} with {layer.shapes}")
         saved = unmatched[layer.form].pop(0)
         order.update((place, saved.variables[name]) for name, place in layer.variables.items())
     extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
     if extra is not None:
-        found = f"{len(saved_layers)}, the first too many with {extra.shapes}"
-        raise UserError(str(path), found, f"{len(model_layers)} layers with variables")
+        problem = f"{len(saved_layers)}, the first too many with {extra.shapes}"
+        raise UserError(str(path), problem, f"{len(model_layers)} layers with variables")
     return order

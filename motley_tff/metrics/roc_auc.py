@@ -34,7 +34,7 @@ class RocAuc(NamedTuple):
     weighted_by_pairs: float
 
 
-class Clients(NamedTuple):
+class ClientRocAucs(NamedTuple):
     """Each client's own ROC-AUC, not-a-number with one class, by sorted ids, [num_clients] each."""
 
     client_ids: np.ndarray
@@ -75,7 +75,7 @@ def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
     return float((ranks.sum() - len(ranks) * (len(ranks) + 1) / 2) / pairs)
 
 
-def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> Clients:
+def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> ClientRocAucs:
     """Returns the ROC-AUC of every client whose scores are finite; ids say whose each example is,
     the rest as of `roc_auc`.
     """
@@ -84,13 +84,13 @@ def of_clients(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -
     positives = np.array([np.sum(labels[part] == 1) for part in parts], np.int64)
     sizes = np.array([len(part) for part in parts], np.int64)
     roc_aucs = np.array([roc_auc(labels[part], scores[part]) for part in parts])
-    return Clients(ids, roc_aucs, positives, sizes - positives)
+    return ClientRocAucs(ids, roc_aucs, positives, sizes - positives)
 
 
 def summarize(client_ids: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> RocAuc:
     """Returns the pooled ROC-AUC and the averages; arguments as of `of_clients`."""
     clients = of_clients(client_ids, labels, scores)
-    averages = {name: _average(clients, of) for name, of in weights(clients).items()}
+    averages = {name: _average(clients, counts) for name, counts in weights(clients).items()}
     _, labels, scores = of_finite(client_ids, labels, scores)
     return RocAuc(roc_auc(labels, scores), **averages)
 
@@ -103,7 +103,7 @@ def of_finite(
     return client_ids[is_kept], labels[is_kept], scores[is_kept]
 
 
-def weights(clients: Clients) -> dict[str, np.ndarray]:
+def weights(clients: ClientRocAucs) -> dict[str, np.ndarray]:
     """Returns what clients count in each average, int64 [num_clients]: with one class nothing."""
     positives, negatives = clients.num_positives, clients.num_negatives
     pairs = positives * negatives
@@ -116,7 +116,7 @@ def weights(clients: Clients) -> dict[str, np.ndarray]:
     }
 
 
-def _average(clients: Clients, weights_of_clients: np.ndarray) -> float:
+def _average(clients: ClientRocAucs, weights_of_clients: np.ndarray) -> float:
     counts = weights_of_clients > 0
     if not counts.any():
         return float("nan")
@@ -163,7 +163,7 @@ def _parts(client_ids: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     return ids, np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
 
 
-def equals_pooled(clients: Clients, negatives: Homogeneity, positives: Homogeneity) -> str:
+def equals_pooled(clients: ClientRocAucs, negatives: Homogeneity, positives: Homogeneity) -> str:
     """Returns which average equals the pooled ROC-AUC, as far as tests of each class can tell.
 
     An average cannot stand for examples of clients that it leaves out: one weighted by positives

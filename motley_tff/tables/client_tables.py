@@ -117,12 +117,13 @@ def _below(path: pathlib.Path, name: str) -> list[pathlib.Path]:
     return tables or sorted(path.rglob(name))
 
 
-def directories(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields directories with tables once, whatever links lead there, a sweep's single runs not."""
-    yield from _directories(path, set())
-
-
-def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pathlib.Path]:
+def directories(
+    path: pathlib.Path, visited: set[pathlib.Path] | None = None
+) -> Iterator[pathlib.Path]:
+    """Yields directories with tables, a sweep's single runs not, whatever links lead there; each
+    once, and none of those `visited` already.
+    """
+    visited = set() if visited is None else visited
     if path.resolve() in visited:
         return
     visited.add(path.resolve())
@@ -135,7 +136,7 @@ def _directories(path: pathlib.Path, visited: set[pathlib.Path]) -> Iterator[pat
         return
     for child in children:
         if child.is_dir() and not child.name.startswith("."):
-            yield from _directories(child, visited)
+            yield from directories(child, visited)
 
 
 def read(
@@ -179,7 +180,10 @@ def read(
         is_of_no_run = place(file.path) == file.path
         name = file.path.stem if is_of_no_run else file.path.absolute().parent.name
         table = table.assign(run_id=name)
-    table = _with_unit(table) if is_foreign else table
+    called = table["metric"].iloc[0]
+    is_unsaid = is_foreign and "accuracy" in called and not _is_called_percent(called)
+    if is_unsaid and is_percent(table):
+        table = table.assign(metric=f"{called} (percent)")
     return table.astype({"round": np.int64}) if "round" in table else table
 
 
@@ -203,7 +207,7 @@ def read_scores(path: str | os.PathLike[str]) -> "pd.DataFrame":
     return table.assign(**{"class": classes})
 
 
-def _run_table(file: reading.File) -> "pd.DataFrame":
+def _run_table(file: reading.CsvFile) -> "pd.DataFrame":
     reading.require(file, _REQUIRED, _MAP)
     table = reading.read(file, "clients")
     with np.errstate(over="ignore"):
@@ -216,7 +220,7 @@ def _run_table(file: reading.File) -> "pd.DataFrame":
     return table
 
 
-def _leaf(file: reading.File) -> "pd.DataFrame":
+def _leaf(file: reading.CsvFile) -> "pd.DataFrame":
     names = {column: name for column, name in LEAF.items() if name in file.header}
     # It writes a row for every client, with empty cells for those that it did not score.
     table = reading.read(file, "clients", names, with_cell="baseline")
@@ -229,7 +233,7 @@ def place(path: pathlib.Path) -> pathlib.Path:
 
 
 def _foreign(
-    file: reading.File,
+    file: reading.CsvFile,
     columns: Mapping[str, str],
     metric: str | None,
     higher_is_better: bool | None,
@@ -247,13 +251,6 @@ def _foreign(
         higher_is_better = True
     table = reading.read(file, "clients", names)
     return table.assign(metric=metric, higher_is_better=higher_is_better)
-
-
-def _with_unit(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Returns a foreign table whose metric says that accuracies are in percent, if they are."""
-    metric = table["metric"].iloc[0]
-    is_unsaid = "accuracy" in metric and not _is_called_percent(metric) and is_percent(table)
-    return table.assign(metric=f"{metric} (percent)") if is_unsaid else table
 
 
 def _is_called_percent(metric: str) -> bool:
@@ -327,50 +324,39 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
     """
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
+    named = ((dict(zip(keys, key, strict=True)), rows) for key, rows in groups)
     data_of = functools.cache(functools.partial(comparable.of_table, path))
     return [
         Evaluation(
-            keys=dict(zip(keys, key, strict=True)),
+            keys=key,
             metric=str(rows["metric"].iloc[0]),
             values=_values(rows),
             is_personalized="personalized" in rows,
             rows=rows,
-            data={} if path is None else data_of(*_run_and_seed(rows)),
+            data={} if path is None else data_of(key["run_id"], key.get("base_random_seed")),
         )
-        for key, rows in groups
+        for key, rows in named
     ]
 
 
-def _run_and_seed(rows: "pd.DataFrame") -> tuple[str, str | None]:
-    """Returns an evaluation's `run_id`, and its seed if it has one."""
-    first = rows.iloc[0]
-    return first["run_id"], first.get("base_random_seed")
-
-
 def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
+    """Returns both models' values: the one's twice where there is no other. Of a client with a cell
+    `is_hurt`, two empty cells are of models that diverged.
+    """
     has_groups = "group" in rows and (rows["group"] != "").all()
     has_clusters = "cluster_id" in rows and rows["cluster_id"].notna().all()
     sizes = rows.get("num_evaluation_examples")
     higher = bool(rows["higher_is_better"].iloc[0])
-    baseline, personalized = _models(rows, higher)
+    cells = rows[_present(rows, ("baseline", "personalized"))].to_numpy(np.float64)
+    if "is_hurt" in rows:
+        has_diverged = np.isnan(cells).all(axis=1) & rows["is_hurt"].notna().to_numpy()
+        cells = np.where(has_diverged[:, None], -np.inf if higher else np.inf, cells)
     return client_values.ClientValues(
         client_ids=rows["client_id"].to_numpy(),
-        baseline=baseline,
-        personalized=personalized,
+        baseline=cells[:, 0],
+        personalized=cells[:, -1],
         higher_is_better=higher,
         num_evaluation_examples=None if sizes is None else sizes.to_numpy(np.int64),
         clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,
         groups=rows["group"].to_numpy() if has_groups else None,
     )
-
-
-def _models(rows: "pd.DataFrame", higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both models' values, float64: the one's twice where there is no other. Of a client
-    with a cell `is_hurt`, two empty cells are of models that diverged.
-    """
-    worst = -np.inf if higher_is_better else np.inf
-    cells = rows[_present(rows, ("baseline", "personalized"))].to_numpy(np.float64)
-    if "is_hurt" in rows:
-        has_diverged = np.isnan(cells).all(axis=1) & rows["is_hurt"].notna().to_numpy()
-        cells = np.where(has_diverged[:, None], worst, cells)
-    return cells[:, 0], cells[:, -1]

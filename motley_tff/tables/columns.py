@@ -53,7 +53,7 @@ class Column(NamedTuple):
         return match[1] if match else ""
 
 
-class Table(NamedTuple):
+class TableColumns(NamedTuple):
     """A table: what a row is of, which commands and flags leave it, and its columns in order."""
 
     row: str
@@ -68,6 +68,8 @@ STATISTICS = (
     "baseline_mean", "baseline_std", "personalized_mean", "personalized_std", "pct_clients_hurt",
     "largest_cluster_pct",
 )  # fmt: skip
+# Of a scorecard: each from 0 to 5 points.
+SCORECARD_AXES = ("efficiency", "robustness", "effectiveness", "privacy", "security")
 _FOLDER = pathlib.Path(__file__).parent
 
 
@@ -76,7 +78,7 @@ def _read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _tables() -> dict[str, Table]:
+def _tables() -> dict[str, TableColumns]:
     """Returns what `tables.csv` and `columns.csv` say."""
     columns: dict[str, list[Column]] = {}
     for row in _read("columns.csv"):
@@ -85,10 +87,10 @@ def _tables() -> dict[str, Table]:
         column = Column(row["name"], kind, row["meaning"], is_empty, is_optional)
         columns.setdefault(table, []).append(column)
     rows = {row["table"]: (row["row"], row["when"]) for row in _read("tables.csv")}
-    return {name: Table(*words, tuple(columns[name])) for name, words in rows.items()}
+    return {name: TableColumns(*words, tuple(columns[name])) for name, words in rows.items()}
 
 
-TABLES: Mapping[str, Table] = _tables()
+TABLES: Mapping[str, TableColumns] = _tables()
 # What an evaluation writes, in this order: the summary comes last and vouches for the others.
 EVALUATION_TABLES = (
     "candidates", "clients", "clusters", "sizes", "acceptance", "scores", "summary"

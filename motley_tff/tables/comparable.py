@@ -60,10 +60,10 @@ def flags_of(content: Mapping[str, Any]) -> dict[str, Any]:
     flags, facts = dict(content.get("flags", {})), content.get("data", {})
     if "data" not in flags:
         return flags
-    given = flags.pop("data")
+    own = flags.pop("data")
     # The run's seed is another one.
-    merged = _options(content) | flags | {k: v for k, v in given.items() if k != SEED}
-    setting = given.get("setting") or facts.get("setting")
+    merged = _options(content) | flags | {k: v for k, v in own.items() if k != SEED}
+    setting = own.get("setting") or facts.get("setting")
     return merged | ({"setting": setting} if setting else {})
 
 
@@ -79,16 +79,16 @@ def _options(content: Mapping[str, Any]) -> dict[str, Any]:
 def _of_record(content: Mapping[str, Any]) -> dict[str, Any]:
     flags, facts = flags_of(content), content.get("data", {})
     before = {name: flags[name] for name in _FLAGS_BEFORE if flags.get(name) is not None}
-    given = content.get("flags", {}).get("data")
+    own = content.get("flags", {}).get("data")
     # From Python the data have a seed of their own.
-    seed = {} if given is None else {SEED: given.get(SEED)}
+    seed = {} if own is None else {SEED: own.get(SEED)}
     seed |= {SEED: facts[SEED]} if SEED in facts else {}
     known = {
         "setting": flags.get("setting"),
         # A file may be called otherwise.
         "data_files": sorted(content.get("data_files", {}).values()),
         LABEL_RANGE: facts.get(LABEL_RANGE),
-        "options": _options_of_package(given or {}) if "package" in facts else None,
+        "options": _options_of_package(own or {}) if "package" in facts else None,
     }
     return {**before, **_options(content), **seed, **{k: v for k, v in known.items() if v}}
 
@@ -153,15 +153,15 @@ def _of_rows(first: str, of_first: "pd.DataFrame", name: str, rows: "pd.DataFram
     column = "num_evaluation_examples"
     if column not in of_first or column not in rows:
         return []
-    one, other = (table.set_index("client_id")[column] for table in (of_first, rows))
-    one, other = one.align(other, join="inner")
-    unlike = one[(one != other) & one.notna() & other.notna()].index
+    sizes, other = (table.set_index("client_id")[column] for table in (of_first, rows))
+    sizes, other = sizes.align(other, join="inner")
+    unlike = sizes[(sizes != other) & sizes.notna() & other.notna()].index
     if unlike.empty:
         return []
-    listed = ", ".join(f"{i} ({one[i]:g} and {other[i]:g})" for i in unlike[:_LISTED])
+    listed = ", ".join(f"{i} ({sizes[i]:g} and {other[i]:g})" for i in unlike[:_LISTED])
     more = ", ..." if len(unlike) > _LISTED else ""
     return [
-        f"{column} of {first} and {name}, of {len(unlike)} of {len(one)} clients: {listed}{more}"
+        f"{column} of {first} and {name}, of {len(unlike)} of {len(sizes)} clients: {listed}{more}"
     ]
 
 

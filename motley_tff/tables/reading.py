@@ -25,7 +25,7 @@ _MOST = 2.0**53
 _CSV = "a CSV file in UTF-8, with a header line"
 
 
-class File(NamedTuple):
+class CsvFile(NamedTuple):
     """A CSV file: its bytes, without the last line's end, and the names in its first line."""
 
     path: pathlib.Path
@@ -33,7 +33,7 @@ class File(NamedTuple):
     header: list[str]
 
 
-def open_file(path: str | os.PathLike[str]) -> File:
+def open_file(path: str | os.PathLike[str]) -> CsvFile:
     """Opens a CSV file; a UserError if it is empty or no UTF-8 text, or a name stands twice."""
     path = pathlib.Path(path)
     with errors.at(path):
@@ -48,11 +48,11 @@ def open_file(path: str | os.PathLike[str]) -> File:
             raise UserError("", "no header line", _CSV)
         if twice := [name for name in header if header.count(name) > 1]:
             raise UserError("", f"two columns {twice[0]!r}", "each name once")
-    return File(path, data, header)
+    return CsvFile(path, data, header)
 
 
 def require(
-    file: File, names: Iterable[str], advice: str = "give a table that a run wrote"
+    file: CsvFile, names: Iterable[str], advice: str = "give a table that a run wrote"
 ) -> None:
     """Raises a UserError unless the header has some names; `advice` says what to do."""
     missing = [name for name in names if name not in file.header]
@@ -64,7 +64,7 @@ def require(
 
 
 def read(
-    file: File,
+    file: CsvFile,
     table: str,
     names: Mapping[str, str] | None = None,
     guess: bool = False,
@@ -144,7 +144,7 @@ def _rows(data: bytes) -> Iterator[list[str]]:
         raise UserError("", str(error), _CSV) from error
 
 
-def _parse(file: File, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
+def _parse(file: CsvFile, names: Mapping[str, str], numeric: Sequence[str]) -> "pd.DataFrame":
     import pandas as pd  # Takes 0.3 s.
 
     types = {header: float if name in numeric else str for name, header in names.items()}
@@ -173,7 +173,7 @@ def _numbers(name: str, cells: "pd.Series") -> "pd.Series":
     return numbers
 
 
-def _check_cells(file: File) -> None:
+def _check_cells(file: CsvFile) -> None:
     """Raises for the first line with more or fewer cells than the header."""
     if b'"' in file.data:  # Commas inside quotes separate nothing.
         counts = np.fromiter((len(row) for row in _rows(file.data)), np.int64)

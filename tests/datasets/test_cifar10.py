@@ -169,7 +169,7 @@ def test_lenets_filters_of_zeros_change_nothing():
         plain.set_weights([ours.kernel.numpy(), rng.normal(size=ours.filters)])
         ours.set_weights(plain.get_weights())
         h = layers.MaxPool2D()(plain(h))
-    expected = model.logits(model.dense_2(model.dense_1(layers.Flatten()(h))))
+    expected = model.head(model.dense_2(model.dense_1(layers.Flatten()(h))))
     assert not np.allclose(model(x), untrained)
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
 

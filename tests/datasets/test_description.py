@@ -39,8 +39,8 @@ def test_only_labels_have_the_names_of_classes():
     """Numbers beside them, as tokens of texts are, do not; nor has a class of no training part."""
     frame = pd.DataFrame({"who": [f"c{i // 4}" for i in range(40)], "what": ["a b"] * 40,
                           "kind": ["x", "y"] * 20})  # fmt: skip
-    columns = text.Columns("who", "what", "kind")
-    task = text.create_task_from_data(frame, columns, DataOptions("text"))
+    columns = {"client_column": "who", "text_column": "what", "label_column": "kind"}
+    task = text.create_task_from_data(frame, DataOptions("text", **columns))
     said = description.sample(task)
     assert said["tokens"] == "int32 (64,)" and said["label"] in (
         "[0] (x)",

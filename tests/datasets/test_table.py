@@ -32,7 +32,8 @@ def _frame(num_clients=10, rows=4, **columns):
 
 
 def _task(frame, options=_DEVICES, **columns):
-    return table.create_task_from_data(frame, table.Columns("who", "y", **columns), options)
+    of_columns = {"client_column": "who", "label_column": "y", **columns}
+    return table.create_task_from_data(frame, dataclasses.replace(options, **of_columns))
 
 
 def _of(task, split, part, field):
@@ -237,12 +238,12 @@ def test_the_older_half_personalizes_and_the_newest_rows_test():
     when = [f"2024-01-{1 + (7 * i) % 28:02d}" for i in range(40)]
     x = [str((7 * i) % 28) for i in range(40)]
     frame = _frame(x=x, when=when)
-    task = _task(frame, time="when")
+    task = _task(frame, time_column="when")
     for split in ("valid", "test"):
         for client in task.splits[split].ids:
             parts = {p: e["features"][:, 0] for p, e in task.splits[split].fetch(client).items()}
             assert parts["personalization"].max() < parts["evaluation"].min()
-    silos = _task(_frame(2, 20, x=x, when=when), _SILOS, time="when")
+    silos = _task(_frame(2, 20, x=x, when=when), _SILOS, time_column="when")
     for client in silos.train.ids:
         train, valid, test = (e["features"][:, 0] for e in silos.train.fetch(client).values())
         assert train.max() <= valid.min() and valid.max() <= test.min()
@@ -302,9 +303,9 @@ def test_what_is_named_as_missing_is_so_in_every_column():
     splits = _task(_frame(who=who), _naming("?")).splits.values()
     assert "NA" in set().union(*(clients.ids for clients in splits))
     times = _frame(when=["-1", *map(str, range(39))])
-    _task(times, time="when")
+    _task(times, time_column="when")
     with refused("column 'when'", "1 of 40 rows"):
-        _task(times, _naming("-1"), time="when")
+        _task(times, _naming("-1"), time_column="when")
 
 
 def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
@@ -366,7 +367,7 @@ def test_too_many_classes_and_numbers_that_are_none():
     with refused("label_kind", "numbers", "'yes'"):
         _task(_frame(), numbers)
     with refused("categorical_columns", "y", advice="feature_columns"):
-        _task(_frame(), categorical=("y",))
+        _task(_frame(), categorical_columns=("y",))
     with refused(found="no column", advice="feature_columns"):
         _task(_frame()[["who", "y"]])
 

@@ -170,7 +170,7 @@ def test_what_the_command_prepares(tmp_path):
         ]
         ted_lines.write_tsv(tmp_path / f"all_talks_{split}.tsv", rows)
     found = prepare_ted_multi.find_files([str(tmp_path / "*.tsv")])
-    settings = prepare_ted_multi.Settings(1, 20)
+    settings = prepare_ted_multi.Thresholds(1, 20)
     report = prepare_ted_multi.prepare(found, tmp_path / "ted_multi", settings)
     task = create(data_dir=str(tmp_path))
     assert task.facts["prepared"] == report

@@ -155,7 +155,7 @@ def _talks(folder: Path) -> None:
 
 def _read_talks(folder: Path) -> None:
     found = ted_multi.find_files([str(folder / "*.tsv")])
-    ted_multi.prepare(found, folder / "out", ted_multi.Settings(2, 2))
+    ted_multi.prepare(found, folder / "out", ted_multi.Thresholds(2, 2))
 
 
 def _landmarks(folder: Path) -> None:

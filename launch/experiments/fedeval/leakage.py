@@ -80,8 +80,8 @@ def _attacks(
 ) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yields (a row, the picture found) of each attack."""
     from datasets.kinds import classification
-    from datasets.models import linear, sigmoid_lenet
-    from motley_tff.metrics import leakage
+    from datasets.models import linear
+    from launch.experiments.fedeval import inversion, sigmoid_lenet
 
     height, width, channels = x.shape
     for name, steps in _ATTACKS:
@@ -92,13 +92,13 @@ def _attacks(
         def predict(weights, inputs, model=model):
             return model.predict(weights, inputs, False, None)
 
-        sent = leakage.update(predict, weights, x, label, FLAGS.client_learning_rate, steps)
+        sent = inversion.update(predict, weights, x, label, FLAGS.client_learning_rate, steps)
         if name == "linear":
-            found = leakage.invert_linear(*sent)
+            found = inversion.invert_linear(*sent)
         else:
             rng = random_streams.generator(FLAGS.base_random_seed, "attack", steps)
             searching = FLAGS.iterations, FLAGS.starts
-            found = leakage.reconstruct(predict, weights, sent, x.shape, rng, *searching)
+            found = inversion.reconstruct(predict, weights, sent, x.shape, rng, *searching)
         picture = found.x.reshape(x.shape)
         yield {
             "model": name, "steps": steps, "label": label, "found_label": found.label,

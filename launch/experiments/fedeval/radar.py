@@ -2,7 +2,7 @@ r"""FedEval's five scores of methods, from run directories, and their radar char
 
     ./launch/run python launch/experiments/fedeval/radar.py results/* --output_dir=DIR
 
-Flags say what each run is for: the table `ROLES`. motley_tff/metrics/scorecard.py has the formulas.
+Flags say what each run is for: the table `ROLES`. scorecard.py beside this file has the formulas.
 A warm start's rounds, bytes and seconds count. Its models are trained side by side: a round of each
 is one round.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from absl import flags
 
+from launch.experiments.fedeval import scorecard
 from launch.report import runs as run_directories
 from launch.report.comparisons import FIRST_COUNTS
 from launch.report.runs import Run
@@ -24,7 +25,6 @@ from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files, text_tables
-from motley_tff.metrics import scorecard
 from motley_tff.tables import client_tables, columns
 
 FLAGS = flags.FLAGS
@@ -126,8 +126,8 @@ def main(*paths: str) -> None:
     folder.mkdir(exist_ok=True)
     table, header = folder / "scorecard.csv", (*known, *attacked)
     csv_files.write(table, header, map(csv_files.formula_safe, rows), optional=header)
-    scores = {row["method"]: [row.get(axis) for axis in scorecard.AXES] for row in rows}
-    print(table, *radar.save(folder, scorecard.AXES, scores, scorecard.MOST), sep="\n")
+    scores = {row["method"]: [row.get(axis) for axis in columns.SCORECARD_AXES] for row in rows}
+    print(table, *radar.save(folder, columns.SCORECARD_AXES, scores, scorecard.MOST), sep="\n")
 
 
 def assign(runs: Sequence[Run]) -> tuple[list[Method], dict[str, Run]]:
@@ -354,8 +354,11 @@ def _value(run: Run, column: str) -> float:
 
 def _print(rows: Sequence[Mapping[str, Any]], metric: str, attacked: Sequence[str]) -> None:
     """Prints the scores, the metric without and with attacks, and what each axis lacks."""
-    lines = [("0 to 5", *scorecard.AXES, metric, *attacked)]
-    forms = {**dict.fromkeys(scorecard.AXES, ".2f"), **dict.fromkeys(("value", *attacked), ".5g")}
+    lines = [("0 to 5", *columns.SCORECARD_AXES, metric, *attacked)]
+    forms = {
+        **dict.fromkeys(columns.SCORECARD_AXES, ".2f"),
+        **dict.fromkeys(("value", *attacked), ".5g"),
+    }
     for row in rows:
         pairs = ((row.get(name), form) for name, form in forms.items())
         cells = ("not measured" if value is None else f"{value:{form}}" for value, form in pairs)

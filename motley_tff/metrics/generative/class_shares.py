@@ -13,7 +13,7 @@ def row(predicted: np.ndarray) -> dict[str, int | float]:
     that has 1 in the column of each example's class and 0 in the others.
     """
     shares = predicted.mean(axis=0)
-    found = shares[shares > 0]
-    entropy = float(-(found * np.log(found)).sum())
+    present = shares[shares > 0]
+    entropy = float(-(present * np.log(present)).sum())
     values = (predicted.shape[1], abs(entropy), float(shares.min()))
     return dict(zip(COLUMNS, values, strict=True))

@@ -107,8 +107,8 @@ def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _of(arrays: Mapping[str, np.ndarray], embed: Callable[..., np.ndarray] | None) -> str | None:
     """Returns which array has the examples: of both the images if features are made of these."""
-    wanted = _EXAMPLES if embed is None else reversed(_EXAMPLES)
-    return next((key for key in wanted if key in arrays), None)
+    names = _EXAMPLES if embed is None else reversed(_EXAMPLES)
+    return next((key for key in names if key in arrays), None)
 
 
 def _split(arrays: Mapping[str, np.ndarray], name: str | None) -> dict[str, np.ndarray]:

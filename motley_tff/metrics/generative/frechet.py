@@ -53,16 +53,16 @@ def merged(first: Moments, second: Moments) -> Moments:
     return Moments(num, mean, first.scatter + second.scatter + between)
 
 
-def fit(features: np.ndarray, of: Moments) -> Gaussian:
+def fit(features: np.ndarray, known: Moments) -> Gaussian:
     """Returns the normal distribution with the moments `of` two or more examples, else ValueError.
 
     Up to as many examples as features, the centred examples are a root themselves.
     """
-    if of.num < 2:
+    if known.num < 2:
         raise ValueError("Expected two examples or more for a covariance, found one.")
-    if of.num > of.mean.size:
-        return Gaussian(of.mean, root(of.scatter / (of.num - 1)))
-    return Gaussian(of.mean, (features - of.mean).T / np.sqrt(of.num - 1))
+    if known.num > known.mean.size:
+        return Gaussian(known.mean, root(known.scatter / (known.num - 1)))
+    return Gaussian(known.mean, (features - known.mean).T / np.sqrt(known.num - 1))
 
 
 def root(covariance: np.ndarray) -> np.ndarray:

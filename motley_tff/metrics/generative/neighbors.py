@@ -36,7 +36,7 @@ class Balls(NamedTuple):
     squared_radii: np.ndarray
 
 
-class Scores(NamedTuple):
+class NeighborScores(NamedTuple):
     """Of a generated set against a real one, or means of such over clients."""
 
     precision: float
@@ -57,7 +57,9 @@ def balls(
     return Balls(features, centre, np.concatenate(radii))
 
 
-def scores(real: Balls, parts: Sequence[slice], generated: Balls, num_neighbors: int) -> Scores:
+def scores(
+    real: Balls, parts: Sequence[slice], generated: Balls, num_neighbors: int
+) -> NeighborScores:
     """Returns the mean over parts of each part's scores, weighted by its share of examples.
 
     Parts are rows of `real`, in order: a single one for the all form, one a client for avg.
@@ -78,7 +80,7 @@ def scores(real: Balls, parts: Sequence[slice], generated: Balls, num_neighbors:
             share = (part.stop - part.start) / num_real
             precision += share * int((num_balls > 0).sum())
             density += share * int(num_balls.sum())
-    return Scores(
+    return NeighborScores(
         precision=precision / num_generated,
         recall=float(is_recalled.mean()),
         density=density / (num_neighbors * num_generated),

@@ -19,7 +19,7 @@ from motley_tff.metrics.generative import frechet, kernel, neighbors
 from motley_tff.metrics.generative.client_features import ClientFeatures
 
 DISTANCES = ("fid", "kid", "kid_biased")
-NEIGHBORS = neighbors.Scores._fields
+NEIGHBORS = neighbors.NeighborScores._fields
 FORMS = ("all", "avg")
 COLUMNS = (
     "generated", "num_examples", "features", "num_features", "examples_per_feature",
@@ -38,7 +38,7 @@ _FEW = 10
 Scorer = Callable[[np.ndarray], dict[str, float]]
 
 
-class Table(NamedTuple):
+class ScoreTable(NamedTuple):
     """Scores of generated sets, `COLUMNS` as far as asked for, and notes on what is undefined."""
 
     rows: list[dict[str, str | int | float]]
@@ -53,7 +53,7 @@ def table(
     num_resamples: int = 0,
     seed: int = 0,
     on_set: Callable[[], None] = lambda: None,
-) -> Table:
+) -> ScoreTable:
     """Scores generated sets, [num_examples, num_features] each, by name.
 
     `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
@@ -90,7 +90,7 @@ def table(
             row[f"{column}_rank"] = rank
     # Of one example fid_avg is undefined.
     few = few_examples(clients, generated, has_average=not _too_small(clients, 1))
-    return Table(rows, [*_notes(clients, num_neighbors), *few])
+    return ScoreTable(rows, [*_notes(clients, num_neighbors), *few])
 
 
 def _half(features: np.ndarray, seed: Sequence[int]) -> np.ndarray:
@@ -221,16 +221,16 @@ def few_examples(
     if FID-avg is to be had.
     """
     width = clients.features.shape[1]
-    of = f"fewer than {_FEW} examples a feature, of {width}"
+    few_of = f"fewer than {_FEW} examples a feature, of {width}"
     notes = []
     if few := [name for name, features in generated.items() if len(features) < _FEW * width]:
         listed = ", ".join(few[:3]) + (", ..." if len(few) > 3 else "")
-        notes.append(f"fid of {listed} is too high: {of}")
+        notes.append(f"fid of {listed} is too high: {few_of}")
     if len(clients.features) < _FEW * width:
-        notes.append(f"fid_all is too high: the clients together are of {of}")
+        notes.append(f"fid_all is too high: the clients together are of {few_of}")
     few = _too_small(clients, _FEW * width - 1)
     if few and has_average:
-        notes.append(f"fid_avg is too high: {_some(few)} of {of}")
+        notes.append(f"fid_avg is too high: {_some(few)} of {few_of}")
     return notes
 
 

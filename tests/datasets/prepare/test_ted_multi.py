@@ -12,7 +12,7 @@ from tests.datasets import ted_lines
 from tests.datasets.conftest import run_command
 from tests.errors import refused
 
-SMALL = ted_multi.Settings(min_clients_per_word=2, min_examples_per_client=2)
+SMALL = ted_multi.Thresholds(min_clients_per_word=2, min_examples_per_client=2)
 
 
 def talk(name, count, en="hello from {}", es="hola de {}"):
@@ -160,7 +160,7 @@ def test_columns_in_another_order_and_a_byte_order_mark(tsvs):
     (tsvs / "all_talks_train.tsv").write_text(
         "\ufeffes\ten\ttalk_name\r\nhola\thello\tbob\r\nadiós\tbye\tbob\r\n", encoding="utf-8"
     )
-    prepare(tsvs, ted_multi.Settings(1, 2))
+    prepare(tsvs, ted_multi.Thresholds(1, 2))
     assert clients(tsvs, "train") == {"en-bob": ["hello", "bye"], "es-bob": ["hola", "adiós"]}
 
 
@@ -186,9 +186,9 @@ def test_broken_files(tsvs, content, found):
 
 def test_too_few_sentences_or_clients(tsvs):
     with refused("min_examples_per_client", 20, "of train"):
-        prepare(tsvs, ted_multi.Settings())
+        prepare(tsvs, ted_multi.Thresholds())
     with refused("min_clients_per_word", 7, "7 words"):
-        prepare(tsvs, ted_multi.Settings(7, 2))
+        prepare(tsvs, ted_multi.Thresholds(7, 2))
     (tsvs / "all_talks_train.tsv").write_bytes("\t".join(ted_lines.COLUMNS).encode())
     with refused("min_examples_per_client", 2, "0 rows of train"):
         prepare(tsvs)

@@ -42,7 +42,7 @@ def test_download_unpacks_checks_and_moves_into_place(tmp_path):
     sha256 = pack(tmp_path / "x.lzma", content)
     target = tmp_path / "new" / "x"
     with serving(tmp_path) as url:
-        files.download_lzma(f"{url}/x.lzma", target, sha256)
+        files.download(f"{url}/x.lzma", target, sha256)
     assert target.read_bytes() == content
     assert [p.name for p in target.parent.iterdir()] == ["x"]
 
@@ -75,7 +75,7 @@ def test_truncated_download_leaves_nothing(tmp_path, kept):
     (tmp_path / "x.lzma").write_bytes(packed[:kept])
     target = tmp_path / "new" / "x"
     with serving(tmp_path) as url, refused(f"{url}/x.lzma", "Error"):
-        files.download_lzma(f"{url}/x.lzma", target, "0" * 64)
+        files.download(f"{url}/x.lzma", target, "0" * 64)
     assert list(target.parent.iterdir()) == []
 
 
@@ -85,11 +85,11 @@ def test_download_that_is_not_there_or_fails_the_check(tmp_path):
     target = tmp_path / "new" / "x"
     with serving(tmp_path) as url:
         with refused("z.lzma", "HTTPError: HTTP Error 404"):
-            files.download_lzma(f"{url}/z.lzma", target, sha256)
+            files.download(f"{url}/z.lzma", target, sha256)
         with refused("y.lzma", "LZMAError"):
-            files.download_lzma(f"{url}/y.lzma", target, sha256)
+            files.download(f"{url}/y.lzma", target, sha256)
         with refused("x.lzma", sha256, "0" * 64):
-            files.download_lzma(f"{url}/x.lzma", target, "0" * 64)
+            files.download(f"{url}/x.lzma", target, "0" * 64)
     assert list(target.parent.iterdir()) == []
 
 
@@ -98,7 +98,7 @@ def test_host_that_never_answers_is_given_up(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         start = time.monotonic()
         with refused("/x", "0.3 seconds"):
-            files.download_lzma(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, "0" * 64)
+            files.download(f"http://127.0.0.1:{server.getsockname()[1]}/x", tmp_path, "0" * 64)
         assert time.monotonic() - start < 60  # Without a limit it would wait for ever.
 
 

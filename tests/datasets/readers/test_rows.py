@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from datasets.options import MISSING_WORDS
+from datasets.options import MISSING_WORDS, DataOptions
 from datasets.readers import rows
 from tests.errors import refused
 
@@ -269,20 +269,25 @@ def test_rows_by_client_as_they_stand_or_by_time():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "where", "found", "other"),
+    ("named", "where", "name", "other"),
     [
-        ({"label_column": ["scor"]}, "label_column", "scor", "did you mean 'score'"),
-        ({"label_column": ["zzz"]}, "label_column", "zzz", "school, score"),
-        ({"feature_columns": ["score", "score"]}, "feature_columns", "score", "once"),
+        ({"label_column": "scor"}, "label_column", "scor", "did you mean 'score'"),
+        ({"label_column": "zzz"}, "label_column", "zzz", "school, score"),
+        ({"feature_columns": ("score", "score")}, "feature_columns", "score", "once"),
         (
-            {"client_column": ["score"], "label_column": ["score"]},
+            {"client_column": "score", "label_column": "score"},
             "client_column",
             "score",
             "label_column",
         ),
     ],
 )
-def test_columns_that_are_not_there_and_two_roles(wanted, where, found, other):
-    with refused(where, found) as caught:
-        rows.check_columns(["school", "score"], wanted)
+def test_columns_that_are_not_there_and_two_roles(named, where, name, other):
+    with refused(where, name) as caught:
+        rows.check_columns(["school", "score"], DataOptions("table", **named))
     assert other in str(caught.value)
+
+
+def test_columns_that_are_required_and_not_named():
+    with refused("text_column", "", "a column of the table"):
+        rows.check_columns(["score"], DataOptions("text"), "text_column")

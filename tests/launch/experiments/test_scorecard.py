@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from motley_tff.metrics import scorecard
+from launch.experiments.fedeval import scorecard
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from motley_tff.metrics import scorecard
+from launch.experiments.fedeval import scorecard
 
 COSTS = st.floats(0, 1e6)
 CHANGES = st.floats(-1, 1) | st.sampled_from([0.01, 0.03, 0.05, 0.1, 0.2])

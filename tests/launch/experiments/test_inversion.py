@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from datasets.kinds import classification
-from datasets.models import linear, sigmoid_lenet
-from motley_tff.metrics import leakage
+from datasets.models import linear
+from launch.experiments.fedeval import inversion, sigmoid_lenet
 
 _SHAPE = (8, 8, 1)
 
@@ -26,27 +26,27 @@ def _model(architecture, num_classes=3):
 @pytest.mark.parametrize("label", [0, 2])
 def test_a_linear_models_example_is_solved_for(label):
     predict, weights = _model(linear.Linear)
-    sent = leakage.update(predict, weights, _picture(), label, 0.1, 1)
-    found = leakage.invert_linear(*sent)
+    sent = inversion.update(predict, weights, _picture(), label, 0.1, 1)
+    found = inversion.invert_linear(*sent)
     assert found.label == label
     np.testing.assert_allclose(found.x.reshape(_SHAPE), _picture(), atol=1e-4)
 
 
 def test_an_update_is_the_mean_of_its_steps_gradients():
     predict, weights = _model(linear.Linear)
-    first = leakage.update(predict, weights, _picture(), 1, 0.1, 1)
+    first = inversion.update(predict, weights, _picture(), 1, 0.1, 1)
     moved = [w - 0.1 * g for w, g in zip(weights, first, strict=True)]
-    second = leakage.update(predict, moved, _picture(), 1, 0.1, 1)
-    both = leakage.update(predict, weights, _picture(), 1, 0.1, 2)
+    second = inversion.update(predict, moved, _picture(), 1, 0.1, 1)
+    both = inversion.update(predict, weights, _picture(), 1, 0.1, 2)
     for a, b, c in zip(first, second, both, strict=True):
         np.testing.assert_allclose((a + b) / 2, c, atol=1e-5)
 
 
 def test_a_lenets_example_is_found_by_its_gradient():
     predict, weights = _model(sigmoid_lenet.SigmoidLeNet)
-    sent = leakage.update(predict, weights, _picture(), 2, 0.1, 1)
+    sent = inversion.update(predict, weights, _picture(), 2, 0.1, 1)
     rng = np.random.default_rng(1)
-    found = leakage.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=120)
+    found = inversion.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=120)
     nobody = np.random.default_rng(1).normal(size=_SHAPE)
     assert found.label == 2
     assert np.linalg.norm(found.x - _picture()) < 0.2 * np.linalg.norm(nobody - _picture())

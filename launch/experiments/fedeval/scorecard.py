@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST = 5.0
-AXES = ("efficiency", "robustness", "effectiveness", "privacy", "security")
 # What clients and server exchange, from the most to the least informative; the place is the score.
 EXCHANGES = (
     "raw data",

@@ -83,7 +83,7 @@ def reconstruct(
     from scipy import optimize  # Takes 0.2 s.
 
     size, num_classes = int(np.prod(shape)), int(np.shape(weights[-1])[-1])
-    fixed, wanted = [tf.constant(w) for w in weights], [tf.constant(g) for g in sent]
+    fixed, targets = [tf.constant(w) for w in weights], [tf.constant(g) for g in sent]
 
     @tf.function(autograph=False)
     def distance_and_gradient(z):
@@ -94,9 +94,9 @@ def reconstruct(
                 inner.watch(fixed)
                 logits = predict(fixed, x)[0]
                 loss = -tf.reduce_sum(probabilities * tf.nn.log_softmax(logits))
-            found = inner.gradient(loss, fixed)
+            gradients = inner.gradient(loss, fixed)
             distance = tf.add_n(
-                [tf.reduce_sum((f - w) ** 2) for f, w in zip(found, wanted, strict=True)]
+                [tf.reduce_sum((f - w) ** 2) for f, w in zip(gradients, targets, strict=True)]
             )
         return distance, outer.gradient(distance, z)
 
@@ -109,6 +109,6 @@ def reconstruct(
         optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
         for start in rng.normal(size=(starts, size + num_classes))
     ]
-    best = min(tried, key=lambda found: found.fun)
+    best = min(tried, key=lambda attempt: attempt.fun)
     x = best.x[:size].reshape(shape).astype(np.float32)
     return Leaked(x, int(np.argmax(best.x[size:])), float(best.fun))
