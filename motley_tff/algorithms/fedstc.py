@@ -63,7 +63,7 @@ class FedStcServer(fedavg.FedAvg):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg with compressed updates both ways; a UserError as `check`."""
         self.check()
-        built = fedavg.build(task, self, initial_weights)
+        built = super().build(task, initial_weights)
         return dataclasses.replace(
             built,
             work=self._compressed(built.work),

@@ -16,7 +16,7 @@ GRADIENTS = [
 
 def steps(name, gradients=GRADIENTS, **parameters):
     """Returns the weights after each step."""
-    optimizer = optimizers.build(optimizers.OptimizerConfig(name, RATE, parameters))
+    optimizer = optimizers.build_optimizer(optimizers.OptimizerConfig(name, RATE, parameters))
     weights = tuple(map(tf.constant, START))
     specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
     state, found = optimizer.initialize(specs), []
