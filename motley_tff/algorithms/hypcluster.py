@@ -224,9 +224,6 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
             cluster=cluster, base=carry.base._replace(incoming=chosen, learner=learner)
         )
 
-    def step(carry, batch):
-        return carry._replace(base=training.step(carry.base, batch))
-
     def finish(carry):
         output = base.finish(carry.base)
         is_chosen = tf.cast(tf.equal(tf.range(k), carry.cluster), tf.float32)
@@ -241,7 +238,7 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     passes = (
         loss_pass(task, "train"),
         # FedAvg's shuffles: with one model this is FedAvg.
-        dataclasses.replace(training, step=step, begin=choose_and_begin, draws_as=0),
+        dataclasses.replace(training.within("base"), begin=choose_and_begin, draws_as=0),
     )
     return ClientWork(init, passes, finish)
 

@@ -125,15 +125,10 @@ class PersFLClient(NamedTuple):
 
 def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
     """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
-    # FedAvg's walk stays the first, so that its draws are FedAvg's.
-    (walk,) = base.passes
 
     def init(broadcast, client_state, client):
         inner = base.init(broadcast, (), client)
         return PersFLClient(inner, client_state, learning.zero_sums(task))
-
-    def train(carry, batch):
-        return carry._replace(base=walk.step(carry.base, batch))
 
     def look(carry, batch):
         outputs = task.model.predict(carry.base.incoming, batch.x, False, batch.key)
@@ -145,11 +140,10 @@ def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
         state = learning.select(loss < carry.state.loss, came, carry.state)
         return base.finish(carry.base)._replace(client_state=state)
 
-    passes = (
-        dataclasses.replace(walk, step=train),
-        Pass("valid", look, scoring.EVALUATION_BATCH_SIZE),
-    )
-    return ClientWork(init, passes, finish)
+    # FedAvg's pass stays the first, so that its draws are FedAvg's.
+    (training,) = base.passes
+    looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
+    return ClientWork(init, (training.within("base"), looking), finish)
 
 
 @dataclasses.dataclass(frozen=True)

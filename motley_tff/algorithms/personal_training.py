@@ -215,6 +215,7 @@ class _Halves:
 
 def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
     (global_pass,) = base.passes
+    outer_pass = global_pass.within("base")
 
     def init(broadcast, client_state, client):
         if training.replaces_fedavg:
@@ -224,14 +225,11 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
         personal = training.start(shared, client_state, client)
         return SiloClient(base.init(weights, (), client), personal)
 
-    def global_step(silo, batch):
-        return silo._replace(base=global_pass.step(silo.base, batch))
-
     def personal_step(silo, batch, step=training.step):
         return silo._replace(personal=step(silo.personal, batch, silo.base))
 
     def both_steps(silo, batch):
-        return global_step(personal_step(silo, batch), batch)
+        return outer_pass.step(personal_step(silo, batch), batch)
 
     def finish(silo):
         contribution = training.contribution(silo.personal)
@@ -259,7 +257,7 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
         first_step = functools.partial(personal_step, step=training.first_step)
         passes.insert(0, pass_of(first_step, training.num_first_epochs))
     if not training.replaces_fedavg:
-        passes.insert(0, pass_of(global_step))
+        passes.insert(0, outer_pass)
     return ClientWork(init, tuple(passes), finish)
 
 

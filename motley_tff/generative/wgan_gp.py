@@ -123,11 +123,11 @@ class WganGp(base.GenerativeAlgorithm):
         """Returns a client's round, of a task whose model is an `ImageGan`."""
         return _client_work(task, self, pair_of(task.model))
 
-    def _check_clients(self, task: Task, walk: Pass) -> None:
+    def _check_clients(self, task: Task, pass_: Pass) -> None:
         if self.train_steps is not None or self.keep_optimizer_state:
             return
         pictures = [clients_lib.num_rows(task.train.fetch(i)["train"]) for i in task.train.ids]
-        steps = client_work.num_steps(tf.constant(pictures), walk)
+        steps = client_work.num_steps(tf.constant(pictures), pass_)
         most = sorted(steps.numpy().tolist())[len(pictures) // 2]
         if most < self.n_critic:
             critic, steps = (options.name_of(self, name) for name in ("n_critic", "train_steps"))
@@ -169,12 +169,12 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         noise, mixing = (
             tensor_random.fold(batch.key, tensor_random.LAYER, i) for i in (_NOISE, _MIXING)
         )
-        made = pair.make(carry.generator, noise, size)
+        generated = pair.make(carry.generator, noise, size)
         u = tf.reshape(tensor_random.uniform(mixing, [size]), [-1, 1, 1, 1])
-        between = made + u * (x - made)
+        between = generated + u * (x - generated)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(carry.critic)
-            gaps = pair.scores(carry.critic, x) - pair.scores(carry.critic, made)
+            gaps = pair.scores(carry.critic, x) - pair.scores(carry.critic, generated)
             slopes = _slopes(pair, carry.critic, between)
             losses = params.penalty * tf.square(slopes - 1.0) - gaps
             loss = _mean(losses, batch.mask)
@@ -189,8 +189,8 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         key = tensor_random.fold(batch.key, tensor_random.LAYER, _GENERATOR_NOISE)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(carry.generator)
-            made = pair.make(carry.generator, key, tf.shape(batch.x)[0])
-            loss = -_mean(pair.scores(carry.critic, made), batch.mask)
+            generated = pair.make(carry.generator, key, tf.shape(batch.x)[0])
+            loss = -_mean(pair.scores(carry.critic, generated), batch.mask)
         gradients = tape.gradient(loss, carry.generator)
         return optimizer.next(carry.states[0], carry.generator, gradients)
 
