@@ -11,7 +11,7 @@ from motley_tff.core.errors import UserError
 @contextlib.contextmanager
 def refused(
     where: str = "",
-    found: object = None,
+    finding: object = None,
     expected: str = "",
     advice: str = "",
     kind: type[UserError] = UserError,
@@ -20,7 +20,7 @@ def refused(
 
     Args:
       where: The field's name in Python, or a part of the place's text.
-      found: The value, or a part of the words.
+      finding: The value, or a part of the words.
       expected: A part of the words, such as a bound or a choice.
       advice: A part of the words, such as a field's name.
     """
@@ -28,8 +28,8 @@ def refused(
         yield caught
     error = caught.value
     place = getattr(error.where, "field", error.where)
-    for part, given in ((place, where), (error.expected, expected), (error.advice, advice)):
-        assert given in UserError(part).line(), f"{given!r} is not in {part!r} of {error!r}"
-    if found is not None:
-        is_same = error.found == found
-        assert is_same or str(found) in UserError(str(error.found)).line(), repr(error)
+    for part, words in ((place, where), (error.expected, expected), (error.advice, advice)):
+        assert words in UserError(part).line(), f"{words!r} is not in {part!r} of {error!r}"
+    if finding is not None:
+        is_same = error.finding == finding
+        assert is_same or str(finding) in UserError(str(error.finding)).line(), repr(error)

@@ -304,7 +304,7 @@ def test_rounds_are_raised_where_nothing_else_changes(tmp_path):
         raised.history.drop(columns="run_id"), whole.history.drop(columns="run_id")
     )
     run(3, rounds_per_evaluation=2)
-    with refused(found="loop.rounds_per_evaluation (2 then, 4 now"):
+    with refused(finding="loop.rounds_per_evaluation (2 then, 4 now"):
         run(4)  # By default one evaluation, after the last round.
 
 
@@ -326,7 +326,7 @@ def test_what_follows_the_rounds_is_raised_with_them(tmp_path, first):
     flags = [json.loads((path / "run.json").read_text())["flags"] for path in (raised, whole)]
     assert flags[0] == flags[1]
     assert run(3) == raised
-    with refused(found="loop.rounds_per_evaluation (3 then, 2 now"):
+    with refused(finding="loop.rounds_per_evaluation (3 then, 2 now"):
         run(4, rounds_per_evaluation=2)
 
 
@@ -339,7 +339,7 @@ def test_rounds_that_an_algorithm_trains_by_are_not_raised(tmp_path):
 
     run(2)
     found = "algorithm.balance_rounds (1 then, 2 now), loop.total_rounds (2 then, 4 now)"
-    with refused(found=found):
+    with refused(finding=found):
         run(4)
 
 

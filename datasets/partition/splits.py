@@ -138,7 +138,7 @@ def make_clients(
         try:
             clients.fetch(clients.ids[0])
         except UserError as error:
-            raise UserError(error.where, error.found, f"examples with {expected}") from error
+            raise UserError(error.where, error.finding, f"examples with {expected}") from error
     return clients_of
 
 

@@ -91,7 +91,7 @@ def or_by_hand(dataset: str, folder: Path, advice: str) -> Iterator[None]:
         yield
     except UserError as error:
         place = f"{dataset} has no data in {folder}, and {error.where}"
-        raise UserError(place, error.found, error.expected, f"{advice}, or {_OTHERS}") from error
+        raise UserError(place, error.finding, error.expected, f"{advice}, or {_OTHERS}") from error
 
 
 def only_npz(folder: Path, names: Sequence[str]) -> Path | None:

@@ -160,7 +160,7 @@ def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any)
         where = "a benchmark process ended"
         raise BenchmarkError(where, advice="see its last words above") from error
     except UserError as error:
-        raise BenchmarkError(error.where, error.found, error.expected, error.advice) from error
+        raise BenchmarkError(error.where, error.finding, error.expected, error.advice) from error
 
 
 def _end(children: Sequence[futures.Executor]) -> None:

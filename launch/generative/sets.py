@@ -250,5 +250,5 @@ def _predicted(
         of_clients, of_sets = _read(clients, files, classify)
     except UserError as error:
         advice = "leave --classifier out, which is for pictures"
-        raise UserError(error.where, error.found, error.expected, advice) from error
+        raise UserError(error.where, error.finding, error.expected, advice) from error
     return of_clients.features, of_sets

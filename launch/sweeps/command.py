@@ -199,7 +199,7 @@ def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunD
     try:
         directory = run_directory.RunDirectory(root, name, {})
     except UserError as error:
-        raise UserError(error.where, error.found, error.expected, _OTHER_ROOT) from error
+        raise UserError(error.where, error.finding, error.expected, _OTHER_ROOT) from error
     with contextlib.closing(directory):
         _check_same(directory, plan)
         yield directory

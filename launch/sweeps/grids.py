@@ -202,7 +202,7 @@ def _at(place: object) -> Iterator[None]:
         yield
     except UserError as error:
         where = f"{place} {error.where}".rstrip()
-        raise UserError(where, error.found, error.expected, error.advice) from error
+        raise UserError(where, error.finding, error.expected, error.advice) from error
 
 
 def _refuse_sweeps_own(flag: str) -> None:

@@ -104,9 +104,9 @@ def origin(kind: type) -> str | None:
     return next((o for name, o in plugged().items() if known[name] is kind), None)
 
 
-def refuse(name: str, found: str, advice: str) -> None:
+def refuse(name: str, finding: str, advice: str) -> None:
     """Takes out a package's algorithm that a program finds it cannot offer, and keeps why."""
     registry = _registry()
     for kinds in ("TRAINING", "PERSONALIZATIONS", "CARDS"):
         registry[kinds].pop(name, None)
-    registry["REFUSED"][name] = str(packages.installed()[name].error(found, advice=advice))
+    registry["REFUSED"][name] = str(packages.installed()[name].error(finding, advice=advice))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.fedavg import FedAvgClient
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Batch
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
@@ -41,28 +42,26 @@ class Apfl(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns APFL; a client's state is v."""
-        trainer = personal_training.Trainer(task, self)
+        trainer = self.trainer(task)
         trained = self.trained_layers(task)
 
-        def mixed(personal_weights, global_weights):
+        def mixed(personal_weights: Weights, global_weights: Weights) -> Weights:
             return tuple(
                 self.alpha * v + (1.0 - self.alpha) * w
                 for v, w in zip(personal_weights, global_weights, strict=True)
             )
 
-        def step(personal, batch, base):
+        def step(personal: Personal, batch: Batch, base: FedAvgClient) -> Personal:
             learner = personal.learner
             mixture = mixed(learner.weights, base.learner.weights)
             gradients, sums = learning.gradients(task, mixture, batch, learner.sums, trained)
             scaled = tuple(self.alpha * g for g in gradients)
-            state, new = trainer.optimizer.next(learner.optimizer_state, learner.weights, scaled)
-            return personal._replace(learner=learning.Learner(tuple(new), state, sums))
+            learner = learning.step(trainer.optimizer, learner, scaled, trained)
+            return personal._replace(learner=learner._replace(sums=sums))
 
-        return personal_training.build(
+        return self.build_for_silos(
             task,
-            self,
             initial_weights,
             PersonalTraining(trainer.start_personal, step, same_batches=True),
-            communicated=tuple(initial_weights),
             personal_model=lambda weights, state: mixed(state, weights[0]),
         )

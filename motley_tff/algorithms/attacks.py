@@ -10,13 +10,16 @@ devices (Li et al. 2021, https://arxiv.org/abs/2012.04221): a silo that attacks 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import client_work, clients as clients_lib, errors, random_streams
+from motley_tff.core import clients as clients_lib, errors, random_streams
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Pass
+from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
@@ -44,8 +47,8 @@ class Attack(NamedTuple):
         return f"{self.kind}:{self.share:g}" + f":{self.factor:g}" * (self.kind == "sign_flip")
 
 
-class Carry(NamedTuple):
-    """A client's own carry, and whether it attacks."""
+class PossibleAttacker(NamedTuple):
+    """A client in a round: the algorithm's own carry, and whether it attacks."""
 
     inner: Any
     attacks: tf.Tensor
@@ -87,21 +90,18 @@ def unevaluated(task: Task, attack: Attack | None, seed: int) -> Task:
     if attack is None:
         return task
     chosen = set(attackers(task, attack, seed))
-    made = {}
-    for name in ("valid", "test"):
-        of = task.splits[name]
-        others = [client_id for client_id in of.ids if client_id not in chosen]
+
+    @functools.cache  # Silos are the same in both splits.
+    def honest(clients: Clients) -> Clients:
+        others = [client_id for client_id in clients.ids if client_id not in chosen]
         if not others:
-            expected = f"fewer than all {len(of)} {name} clients to attack"
+            split = "valid" if clients is task.valid else "test"
+            expected = f"fewer than all {len(clients)} {split} clients to attack"
             raise UserError(_NAME, attack.text, expected)
-        if len(others) < len(of) and id(of) not in made:
-            made[id(of)] = clients_lib.subset(of, others)
-    return dataclasses.replace(
-        task,
-        valid=made.get(id(task.valid), task.valid),
-        test=made.get(id(task.test), task.test),
-        facts={**task.facts, "attackers": sorted(chosen)},
-    )
+        return clients if len(others) == len(clients) else clients_lib.subset(clients, others)
+
+    facts = {**task.facts, "attackers": sorted(chosen)}
+    return dataclasses.replace(task, valid=honest(task.valid), test=honest(task.test), facts=facts)
 
 
 def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int) -> Algorithm:
@@ -121,7 +121,8 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
     work = algorithm.work
 
     def init(broadcast, state, client):
-        return Carry(work.init(broadcast, state, client), tf.gather(attacks, client.index))
+        inner = work.init(broadcast, state, client)
+        return PossibleAttacker(inner, tf.gather(attacks, client.index))
 
     def finish(carry):
         output = work.finish(carry.inner)
@@ -130,11 +131,19 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
         scale = tf.where(carry.attacks, -attack.factor, 1.0)
         return output._replace(update=tf.nest.map_structure(lambda u: scale * u, output.update))
 
-    walks = tuple(_attacked_pass(walk, last_class) for walk in work.all_passes)
-    first = len(work.passes)
-    attacked_work = dataclasses.replace(
-        work, init=init, passes=walks[:first], loop=walks[first:], finish=finish
-    )
+    def attacked_pass(pass_: Pass) -> Pass:
+        outer = pass_.within("inner")
+
+        def step(carry, batch):
+            # -1 is a label of no class.
+            flips = carry.attacks & (batch.y >= 0)
+            flipped = tf.where(flips, last_class - batch.y, batch.y)
+            return outer.step(carry, batch._replace(y=flipped))
+
+        flips_labels = pass_.training and last_class is not None
+        return dataclasses.replace(outer, step=step) if flips_labels else outer
+
+    attacked_work = work.map_passes(attacked_pass, init=init, finish=finish)
     return dataclasses.replace(algorithm, work=attacked_work)
 
 
@@ -154,23 +163,6 @@ def _sends_one_model(algorithm: Algorithm, task: Task) -> bool:
 
 def _shapes(nest: Any) -> list[tuple[int, ...]]:
     return [np.shape(leaf) for leaf in tf.nest.flatten(nest)]
-
-
-def _attacked_pass(walk: client_work.Pass, last_class: int | None) -> client_work.Pass:
-    def step(carry, batch):
-        if walk.training and last_class is not None:
-            # -1 is a label of no class.
-            flips = carry.attacks & (batch.y >= 0)
-            batch = batch._replace(y=tf.where(flips, last_class - batch.y, batch.y))
-        return carry._replace(inner=walk.step(carry.inner, batch))
-
-    def begin(carry):
-        return carry._replace(inner=walk.begin(carry.inner))
-
-    def end(carry):
-        return carry._replace(inner=walk.end(carry.inner))
-
-    return dataclasses.replace(walk, step=step, begin=begin, end=end)
 
 
 def _num_classes(task: Task, attack: Attack) -> int:

@@ -27,8 +27,8 @@ class Centralized(fedavg.FedAvg):
         """Returns central training; a ValueError if there is more than one training client."""
         if len(task.train) != 1:
             raise ValueError(f"Expected one training client, found {len(task.train)}.")
-        as_it_is = optimizers.OptimizerConfig("sgd", 1.0)
-        params = dataclasses.replace(self, server_optimizer=as_it_is)
-        base = fedavg.build(task, params, initial_weights)
-        nothing = Communicated((), ())
-        return dataclasses.replace(base, communicated=nothing)
+        return dataclasses.replace(
+            super().build(task, initial_weights),
+            server_optimizer=optimizers.Sgd(1.0),
+            communicated=Communicated((), ()),
+        )

@@ -11,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.fedavg import FedAvgClient
+from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
@@ -39,14 +41,11 @@ class Ditto(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Ditto; a client's state is its personal weights."""
-        trainer = personal_training.Trainer(task, self, self.regularization)
 
-        def step(personal, batch, base):
-            return personal._replace(
-                learner=trainer.step(personal.learner, batch, anchor=base.incoming)
-            )
+        def penalty(v: Weights, personal: Personal, base: FedAvgClient) -> tf.Tensor:
+            """Returns lambda / 2 * ||v - w||^2."""
+            return 0.5 * self.regularization * learning.squared_distance(v, base.incoming)
 
-        training = PersonalTraining(trainer.start_personal, step, num_epochs=self.train_epochs)
-        return personal_training.build(
-            task, self, initial_weights, training, communicated=tuple(initial_weights)
-        )
+        trainer = self.trainer(task, penalty)
+        training = PersonalTraining(trainer.start_personal, trainer.step)
+        return self.build_for_silos(task, initial_weights, training)

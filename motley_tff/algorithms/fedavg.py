@@ -1,36 +1,40 @@
 """FedAvg (McMahan et al. 2017, https://arxiv.org/abs/1602.05629, Algorithm 1), generalized.
 
-Each client of the cohort starts from the server's weights w and runs local optimizer steps to
-w_i; the server applies a server optimizer to the weighted mean of w - w_i (Reddi et al. 2020,
-https://arxiv.org/abs/2003.00295, Algorithm 1, "FedOpt"). With server SGD at rate 1 this is FedAvg,
-with Adam the paper's FedAdam, with `fedavgm` the silo runs' FedAvgM. A client's weight is its
-number of training examples.
+In a round the server sends its weights w to the clients of the cohort, and then
+
+    each client i:   w_i = w                                             (`init`)
+                     for each batch of its epochs:
+                         w_i = client optimizer(w_i, loss's gradient)    (`local_step`)
+                     sends w - w_i, and how many examples n_i it has     (`finish`)
+    the server:      d = sum of n_i (w - w_i) / sum of n_i               (`weigh`, `mean`)
+                     w = server optimizer(w, d)                          (`server_step`)
+
+With server SGD at rate 1 the new w is the paper's weighted mean of the w_i. The mean change d acts
+as a gradient (Reddi et al. 2020, https://arxiv.org/abs/2003.00295, Algorithm 1, "FedOpt"): with
+Adam this is that paper's FedAdam, with `fedavgm` the silo runs' FedAvgM.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import optimizers
+from motley_tff.algorithms.base import TrainingAlgorithm
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
-from motley_tff.core import candidates, errors, learning
-from motley_tff.core.algorithm import Algorithm, Communicated, Personalization
-from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
-from motley_tff.core.errors import UserError
+from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
+from motley_tff.core import learning
+from motley_tff.core.algorithm import Algorithm, Communicated, Nest, ServerOptimizer
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.options import MAX_BATCH_SIZE, option
 from motley_tff.core.task import Task
 
-# (weights, incoming weights) -> scalar added to a batch's loss.
-Proximity = Callable[[Weights, Weights], "tf.Tensor"]
-
 
 @dataclasses.dataclass(frozen=True)
-class FedAvg:
+class FedAvg(TrainingAlgorithm):
     """FedAvg's hyperparameters, which every federated algorithm has.
 
     Attributes:
@@ -42,10 +46,6 @@ class FedAvg:
     card: ClassVar[Card] = Card(
         "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
-    # Whether a candidate is chosen once for all clients, or by each silo, unless that is said.
-    tuning: ClassVar[candidates.Tuning] = "global"
-    # Whether its models are of a kind that clients can make their own.
-    is_personalized: ClassVar[bool] = True
     client_optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 0.1), "client", "clients'"
     )
@@ -58,118 +58,95 @@ class FedAvg:
         lower=1, upper=MAX_BATCH_SIZE,
     )  # fmt: skip
 
-    def with_defaults(self, personalization: Any, total_rounds: int) -> FedAvg:
-        """Returns the algorithm with those of its own defaults that depend on another value.
-
-        Args:
-          personalization: How clients personalize the global model; None if the algorithm does it.
-          total_rounds: The run's.
-
-        Raises:
-          UserError: If the personalization does not fit.
-        """
-        return self
-
-    def check(self) -> None:
-        """Raises a UserError if the algorithm would not be itself under these optimizers."""
-
-    @property
-    def num_models(self) -> int | None:
-        """How many models the server keeps, which are trained from as many; None for one alone."""
-        return None
-
-    def check_beside(self, aggregator: str, has_attack: bool) -> None:
-        """Raises a UserError if the algorithm cannot be with an aggregator or with clients that
-        attack.
-        """
-        if self.card.wants_mean and aggregator != "mean":
-            expected = f"mean, as {self.card.title} needs updates as they are: "
-            expected += self.card.wants_mean
-            raise UserError(errors.name("aggregator"), aggregator, expected)
-
-    def unfit(self, expected: str, advice: str = "choose another algorithm") -> UserError:
-        """Returns an error that says what the algorithm needs of a task."""
-        return UserError(errors.name("algorithm"), self.card.name, expected, advice)
-
-    def check_clients(self, task: Task) -> None:
-        """Raises a UserError if the task has too few training clients."""
-
-    def trained_layers(self, task: Task) -> tuple[bool, ...]:
-        """Returns which of the model's weights clients train and send; by default all."""
-        return (True,) * len(task.model.shapes)
-
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns the algorithm: client work and a server optimizer."""
-        return build(task, self, initial_weights)
+        """Returns the algorithm from these first weights of the server."""
+        sent = tuple(itertools.compress(initial_weights, self.trained_layers(task)))
+        return Algorithm(
+            name=self.card.name,
+            initial_weights=tuple(initial_weights),
+            work=self.client_work(task),
+            server_optimizer=build_optimizer(self.server_optimizer),
+            communicated=Communicated(sent, sent),
+        )
 
-    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
-        """Returns how the models it trains for each client are scored; None if it trains none."""
-        return None
+    def client_work(self, task: Task) -> ClientWork:
+        """Returns what a client does in a round."""
+        optimizer, trained = build_optimizer(self.client_optimizer), self.trained_layers(task)
+
+        def init(weights: Weights, client_state: Nest, client: Client) -> FedAvgClient:
+            """Returns a client at the server's weights; FedAvg's clients keep no state."""
+            learner = learning.start(task, optimizer, weights, trained)
+            num_examples = tf.cast(client.num_examples["train"], tf.float32)
+            return FedAvgClient(tuple(weights), learner, num_examples)
+
+        def local_step(client: FedAvgClient, batch: Batch) -> FedAvgClient:
+            """Returns the client after one optimizer step on the batch's loss."""
+            gradients, sums = learning.gradients(
+                task, client.learner.weights, batch, client.learner.sums, trained,
+                penalty=lambda weights: self.local_penalty(weights, client.incoming),
+            )  # fmt: skip
+            learner = learning.step(optimizer, client.learner, gradients, trained)
+            return client._replace(learner=learner._replace(sums=sums))
+
+        def finish(client: FedAvgClient) -> ClientOutput:
+            """Returns the client's update, w - w_i, and n_i, its weight in the mean."""
+            update = learning.subtract(client.incoming, client.learner.weights)
+            return ClientOutput(update, client.weight, (), client.learner.sums)
+
+        return ClientWork(init, (self.local_pass(task, local_step),), finish)
+
+    def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:
+        """Returns what is added to a batch's loss, though not to the reported one."""
+        return 0.0
+
+    def local_pass(self, task: Task, step: Callable[[Any, Batch], Any]) -> Pass:
+        """Returns a client's epochs of a round, with a step for each batch."""
+        return Pass(
+            part="train",
+            step=step,
+            batch_size=self.train_batch_size,
+            num_epochs=self.train_epochs,
+            shuffle=True,
+            drop_remainder=task.drop_remainder,
+            training=True,
+        )
 
 
-class Carry(NamedTuple):
-    """One client's local training: where it started, where it is, its weight."""
+class FedAvgClient(NamedTuple):
+    """A client in a round: the server's weights w, its own model w_i, its number of examples n_i
+    as a float.
+    """
 
     incoming: Weights
     learner: Learner
     weight: tf.Tensor
 
 
-def build(
-    task: Task,
-    params: FedAvg,
-    initial_weights: Weights,
-    proximity: Proximity | None = None,
-    train_steps: int | None = None,
-) -> Algorithm:
-    """Returns FedAvg; `proximity` joins each batch's loss (FedProx), but not the reported one;
-    `train_steps` are a client's batches a round, in place of epochs.
+def weigh(update: Nest, weight: tf.Tensor) -> Nest:
+    """Returns n_i (w - w_i), whose sum over the clients `mean` takes.
+
+    Weights are scalars, or have axes (of runs, of clients) that are the first of each leaf.
     """
-    pairs = zip(initial_weights, params.trained_layers(task), strict=True)
-    sent = tuple(weights for weights, is_trained in pairs if is_trained)
-    return Algorithm(
-        name=params.card.name,
-        initial_weights=tuple(initial_weights),
-        work=_client_work(task, params, proximity, train_steps),
-        server_optimizer=optimizers.build(params.server_optimizer),
-        communicated=Communicated(sent, sent),
+    return tf.nest.map_structure(lambda leaf: _aligned(weight, leaf) * leaf, update)
+
+
+def mean(total: Nest, weight: tf.Tensor) -> Nest:
+    """Returns the clients' mean update: the sum of n_i (w - w_i) over the sum of n_i, or zeros if
+    that is 0. Axes are those of `weigh`.
+    """
+    return tf.nest.map_structure(
+        lambda leaf: tf.math.divide_no_nan(leaf, _aligned(weight, leaf)), total
     )
 
 
-def _client_work(
-    task: Task, params: FedAvg, proximity: Proximity | None, train_steps: int | None
-) -> ClientWork:
-    optimizer = optimizers.build(params.client_optimizer)
-    trained = params.trained_layers(task)
+def server_step(
+    optimizer: ServerOptimizer, weights: Nest, state: Nest, mean_update: Nest
+) -> tuple[Nest, Nest]:
+    """Returns the server's new weights, and its optimizer's new state."""
+    state, weights = optimizer.next(state, weights, mean_update)
+    return weights, state
 
-    def init(broadcast, client_state, client):
-        return Carry(
-            incoming=tuple(broadcast),
-            learner=learning.start(task, optimizer, broadcast, trained),
-            weight=tf.cast(client.num_examples["train"], tf.float32),
-        )
 
-    def step(carry, batch):
-        penalty = None if proximity is None else lambda w: proximity(w, carry.incoming)
-        learner = learning.train(task, optimizer, carry.learner, batch, trained, penalty)
-        return carry._replace(learner=learner)
-
-    def finish(carry):
-        return ClientOutput(
-            update=learning.subtract(carry.incoming, carry.learner.weights),
-            weight=carry.weight,
-            client_state=(),
-            metrics=carry.learner.sums,
-        )
-
-    walk = Pass(
-        part="train",
-        step=step,
-        batch_size=params.train_batch_size,
-        num_epochs=params.train_epochs,
-        num_steps=train_steps,
-        shuffle=True,
-        drop_remainder=task.drop_remainder,
-        training=True,
-    )
-    return ClientWork(init, (walk,), finish)
+def _aligned(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
+    """Returns the weight with trailing axes of size 1, as many as the leaf has more."""
+    return tf.reshape(weight, [*weight.shape, *[1] * (len(leaf.shape) - len(weight.shape))])

@@ -16,6 +16,7 @@ from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import options
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Client
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -43,7 +44,7 @@ class FedPer(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedPer; a client's state is its last layers, the server shares the others."""
-        trainer = personal_training.Trainer(task, self)
+        trainer = self.trainer(task)
         try:
             is_own = task.model.last_layers(self.personal_layers)
         except ValueError as error:
@@ -52,8 +53,7 @@ class FedPer(SiloAlgorithm):
             raise UserError(name, self.personal_layers, expected) from error
         layers = personal_training.SharedLayers(initial_weights, is_own)
 
-        def start(shared, state, client):
+        def start(shared: Weights, state: Weights, client: Client) -> Personal:
             return Personal(trainer.start(layers.joined(shared, state)), (tuple(shared),))
 
-        training = PersonalTraining(start, trainer.step_personal, num_epochs=self.train_epochs)
-        return layers.build(task, self, training)
+        return layers.build(task, self, PersonalTraining(start, trainer.step))

@@ -5,15 +5,17 @@ FedAvg whose clients minimize loss + mu / 2 * ||w - w_incoming||^2. `proximal_st
 simulated).
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.card import Card
 from motley_tff.core import learning
-from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
-from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +27,6 @@ class FedProx(fedavg.FedAvg):
     )
     proximal_strength: float = option(0.1, "mu of fedprox; 0 is FedAvg")
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
-        """Returns FedProx."""
-
-        def proximity(weights, incoming):
-            return 0.5 * self.proximal_strength * learning.squared_distance(weights, incoming)
-
-        return fedavg.build(task, self, initial_weights, proximity)
+    def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:
+        """Returns mu / 2 * ||w - w_incoming||^2."""
+        return 0.5 * self.proximal_strength * learning.squared_distance(weights, incoming)

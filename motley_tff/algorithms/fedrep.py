@@ -10,12 +10,13 @@ training for `head_epochs` a round.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Batch, Client
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
@@ -42,27 +43,26 @@ class FedRep(SiloAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedRep; a client's state is its last layer, the server shares the others."""
         layers = personal_training.SharedLayers(initial_weights, task.model.is_last_layer)
-        head = personal_training.Trainer(task, self, trained=layers.is_own)
-        body = personal_training.Trainer(task, self, trained=layers.is_shared)
+        head = self.trainer(task, trained=layers.is_own)
+        body = self.trainer(task, trained=layers.is_shared)
 
-        def start(shared, state, client):
+        def start(shared: Weights, state: Weights, client: Client) -> Personal:
             whole = layers.joined(shared, state)
             # The loop's carry holds both phases' optimizers, whichever is at work.
             memory = tuple(shared), body.start(whole).optimizer_state
             return Personal(head.start(whole), memory)
 
-        def body_step(personal, batch, base):
+        def body_step(personal: Personal, batch: Batch, base: Any) -> Personal:
             incoming, optimizer_state = personal.memory
-            learner = personal.learner._replace(optimizer_state=optimizer_state)
-            learner = body.step(learner, batch)
+            before = Personal(personal.learner._replace(optimizer_state=optimizer_state))
+            learner = body.step(before, batch, base).learner
             restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
             return Personal(restored, (incoming, learner.optimizer_state))
 
         training = PersonalTraining(
             start,
             body_step,
-            num_epochs=self.train_epochs,
-            first_step=head.step_personal,
+            first_step=head.step,
             num_first_epochs=self.head_epochs,
         )
         return layers.build(task, self, training)

@@ -11,20 +11,21 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, NamedTuple
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.card import Card
 from motley_tff.core import learning
-from motley_tff.core.algorithm import Algorithm
-from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
+from motley_tff.core.algorithm import Nest
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
+from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
 
-class Carry(NamedTuple):
-    """Running sum of a client's gradients."""
+class FedSgdClient(NamedTuple):
+    """A client in a round: the server's weights, the gradients so far, and its weight."""
 
-    weights: learning.Weights
-    gradients: learning.Weights
+    weights: Weights
+    gradients: Weights
     weight: tf.Tensor
     sums: learning.Sums
 
@@ -37,42 +38,25 @@ class FedSgd(fedavg.FedAvg):
         "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
     )
 
-    def build(self, task: Task, initial_weights: learning.Weights) -> Algorithm:
-        """Returns FedSGD."""
-        return Algorithm(
-            name="fedsgd",
-            initial_weights=tuple(initial_weights),
-            work=_client_work(task, self.train_batch_size),
-            server_optimizer=optimizers.build(self.server_optimizer),
-        )
+    def client_work(self, task: Task) -> ClientWork:
+        """Returns a client's round: a step adds a batch's gradients up."""
 
+        def init(weights: Weights, client_state: Nest, client: Client) -> FedSgdClient:
+            zeros = tuple(tf.zeros_like(w) for w in weights)
+            num_examples = tf.cast(client.num_examples["train"], tf.float32)
+            return FedSgdClient(tuple(weights), zeros, num_examples, learning.zero_sums(task))
 
-def _client_work(task: Task, batch_size: int) -> ClientWork:
-    trained = (True,) * len(task.model.shapes)
+        def step(client: FedSgdClient, batch: Batch) -> FedSgdClient:
+            means, sums = learning.gradients(
+                task, client.weights, batch, client.sums, self.trained_layers(task)
+            )
+            size = sums.weights["loss"] - client.sums.weights["loss"]
+            gradients = tuple(g + size * m for g, m in zip(client.gradients, means, strict=True))
+            return client._replace(gradients=gradients, sums=sums)
 
-    def init(broadcast, client_state, client):
-        weights = tuple(broadcast)
-        return Carry(
-            weights=weights,
-            gradients=tuple(tf.zeros_like(w) for w in weights),
-            weight=tf.cast(client.num_examples["train"], tf.float32),
-            sums=learning.zero_sums(task),
-        )
+        def finish(client: FedSgdClient) -> ClientOutput:
+            update = fedavg.mean(client.gradients, client.sums.weights["loss"])
+            return ClientOutput(update, client.weight, (), client.sums)
 
-    def step(carry, batch):
-        means, sums = learning.gradients(task, carry.weights, batch, carry.sums, trained)
-        weight = sums.weights["loss"] - carry.sums.weights["loss"]
-        gradients = tuple(a + weight * b for a, b in zip(carry.gradients, means, strict=True))
-        return carry._replace(gradients=gradients, sums=sums)
-
-    def finish(carry):
-        total = carry.sums.weights["loss"]
-        return ClientOutput(
-            update=tuple(tf.math.divide_no_nan(g, total) for g in carry.gradients),
-            weight=carry.weight,
-            client_state=(),
-            metrics=carry.sums,
-        )
-
-    walk = Pass("train", step, batch_size, shuffle=True, training=True)
-    return ClientWork(init, (walk,), finish)
+        gradients_pass = Pass("train", step, self.train_batch_size, shuffle=True, training=True)
+        return ClientWork(init, (gradients_pass,), finish)

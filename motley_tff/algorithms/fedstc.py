@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class FedStcServer(fedavg.FedAvg):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg with compressed updates both ways; a UserError as `check`."""
         self.check()
-        built = fedavg.build(task, self, initial_weights)
+        built = super().build(task, initial_weights)
         return dataclasses.replace(
             built,
             work=self._compressed(built.work),
@@ -113,24 +113,22 @@ class FedStc(FedStcServer):
 
     def _compressed(self, work: ClientWork) -> ClientWork:
         def init(broadcast, residual, client):
-            return work.init(broadcast, (), client), tuple(residual)
+            return FedStcClient(work.init(broadcast, (), client), tuple(residual))
 
         def finish(carry):
-            inner, residual = carry
-            output = work.finish(inner)
-            whole = tuple(map(tf.add, output.update, residual))
+            output = work.finish(carry.base)
+            whole = tuple(map(tf.add, output.update, carry.residual))
             sent = compress(whole, self.sparsity)
             return output._replace(update=sent, client_state=learning.subtract(whole, sent))
 
-        def inside(walk):
-            def step(carry, batch):
-                return walk.step(carry[0], batch), carry[1]
+        return work.map_passes(lambda pass_: pass_.within("base"), init=init, finish=finish)
 
-            return dataclasses.replace(walk, step=step)
 
-        return dataclasses.replace(
-            work, init=init, passes=tuple(map(inside, work.passes)), finish=finish
-        )
+class FedStcClient(NamedTuple):
+    """A silo in a round: FedAvg's client, and what its updates left out so far."""
+
+    base: Any
+    residual: Weights
 
 
 class _Compressing(ServerOptimizer):

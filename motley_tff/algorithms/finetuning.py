@@ -97,7 +97,14 @@ class FineTuning:
         self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
     ) -> learning.Learner:
         """Returns the learner after a batch."""
-        return learning.train(task, optimizer, learner, batch, self._trained(task))
+        return learning.train(
+            task, optimizer, learner, batch, self._trained(task),
+            penalty=lambda weights: self.local_penalty(weights, stage.models),
+        )  # fmt: skip
+
+    def local_penalty(self, weights: learning.Weights, models: Models) -> tf.Tensor | float:
+        """Returns what is added to a batch's loss."""
+        return 0.0
 
     def _trained(self, task: Task) -> tuple[bool, ...]:
         return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
@@ -136,7 +143,7 @@ class Stage(NamedTuple):
     models: Models
 
 
-class Carry(NamedTuple):
+class FineTuningClient(NamedTuple):
     """One client's fine-tuning: what it began with, the model being tuned, the scores."""
 
     models: Models
@@ -152,13 +159,13 @@ def client_work(
     rates = np.asarray(params.learning_rates, np.float32)
 
     def optimizer_at(rate):
-        return optimizers.build(dataclasses.replace(params.optimizer, learning_rate=rate))
+        return optimizers.build_optimizer(dataclasses.replace(params.optimizer, learning_rate=rate))
 
     optimizer = optimizer_at(params.learning_rates[0])
 
     def init(broadcast, client_state, client):
         models = params.models(broadcast, client_state)
-        return Carry(
+        return FineTuningClient(
             models=models,
             learner=params.start(task, optimizer, models.baseline),
             board=scoring.start(task, evaluation_parts, num_candidates, client),

@@ -91,7 +91,7 @@ class HypCluster(fedavg.FedAvg):
         lower=1,
     )  # fmt: skip
 
-    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+    def with_defaults(self, personalization: Any, total_rounds: int) -> HypCluster:
         """Returns the algorithm with the rounds of its penalty; of none it is one."""
         rounds = max(1, total_rounds // 2) if self.balance else 1
         return dataclasses.replace(self, balance_rounds=self.balance_rounds or rounds)
@@ -137,13 +137,12 @@ class HypCluster(fedavg.FedAvg):
             for leaves, shared in zip(zip(*initial_weights, strict=True), is_shared, strict=True)
         )
         sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
-        optimizer = optimizers.build(self.server_optimizer)
-        base = fedavg.build(task, self, initial_weights[0])
+        optimizer = optimizers.build_optimizer(self.server_optimizer)
         return Algorithm(
             name="hypcluster",
             initial_weights=(stacked, np.zeros(k, np.float32)),
-            work=_client_work(task, base.work, k),
-            server_optimizer=_Server(optimizer, k, self, is_shared),
+            work=_client_work(task, self.client_work(task), k),
+            server_optimizer=_ClusterServer(optimizer, k, self, is_shared),
             global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
             cluster_models=lambda weights: [
                 tuple(leaf[j] for leaf in weights[0]) for j in range(k)
@@ -165,14 +164,14 @@ class Losses(NamedTuple):
     weight: tf.Tensor
 
 
-class Carry(NamedTuple):
+class HypClusterClient(NamedTuple):
     """One client's round: all models, their losses and penalties, the chosen one, its training."""
 
     models: learning.Weights
     losses: Losses
     penalties: tf.Tensor
     cluster: tf.Tensor
-    base: fedavg.Carry
+    base: fedavg.FedAvgClient
 
 
 def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
@@ -209,7 +208,7 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     def init(broadcast, client_state, client):
         models, penalties = broadcast
         first = tuple(leaf[0] for leaf in models)
-        return Carry(
+        return HypClusterClient(
             models=tuple(models),
             losses=no_losses(k),
             penalties=penalties,
@@ -225,9 +224,6 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
             cluster=cluster, base=carry.base._replace(incoming=chosen, learner=learner)
         )
 
-    def step(carry, batch):
-        return carry._replace(base=training.step(carry.base, batch))
-
     def finish(carry):
         output = base.finish(carry.base)
         is_chosen = tf.cast(tf.equal(tf.range(k), carry.cluster), tf.float32)
@@ -242,7 +238,7 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     passes = (
         loss_pass(task, "train"),
         # FedAvg's shuffles: with one model this is FedAvg.
-        dataclasses.replace(training, step=step, begin=choose_and_begin, draws_as=0),
+        dataclasses.replace(training.within("base"), begin=choose_and_begin, draws_as=0),
     )
     return ClientWork(init, passes, finish)
 
@@ -285,7 +281,7 @@ def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
     return tf.argmin(finite, output_type=tf.int32)
 
 
-class _Server:
+class _ClusterServer:
     """An optimizer for each model's own leaves, one for those that all share, and the penalties.
 
     Its state is (the models' optimizer states, that of the shared leaves, rounds done, running
@@ -349,7 +345,7 @@ class _Server:
         return self._params.balance * left * tf.math.log(relative)
 
 
-class ScoringCarry(NamedTuple):
+class ClusterScoring(NamedTuple):
     """All models, their losses on the personalization part, the current one, the scores."""
 
     models: learning.Weights
@@ -369,7 +365,7 @@ def personalization(task: Task, k: int) -> Personalization:
             models, _ = broadcast
             first = tuple(leaf[0] for leaf in models)
             board = scoring.start(task, evaluation_parts, len(candidate_labels.CLUSTER), client)
-            return ScoringCarry(tuple(models), no_losses(k), first, board)
+            return ClusterScoring(tuple(models), no_losses(k), first, board)
 
         def chosen(carry):
             cluster = lowest(carry.losses)

@@ -88,7 +88,7 @@ class KnnPer:
         return Personalization("knn_per", self.candidates, work)
 
 
-class Memory(NamedTuple):
+class Datastore(NamedTuple):
     """A client's personalization examples (tokens, in text); the last place is for padding.
 
     Attributes:
@@ -104,7 +104,7 @@ class Memory(NamedTuple):
     count: tf.Tensor
 
 
-class Carry(NamedTuple):
+class KnnPerClient(NamedTuple):
     """One client's scoring of the global model, `weights`.
 
     Attributes:
@@ -113,7 +113,7 @@ class Carry(NamedTuple):
     """
 
     weights: learning.Weights
-    memory: Memory
+    datastore: Datastore
     sums: dict[str, learning.Sums]
     examples: dict[str, scoring.RankedExamples]
     num_examples: dict[str, tf.Tensor]
@@ -128,9 +128,9 @@ def _client_work(task, params, shape, evaluation_parts, personalization_part) ->
         places = client.capacity[personalization_part] * num_tokens + max(params.num_neighbors) + 1
         is_labels = task.neighbours == "classification"
         zeros = {name: tf.zeros([num_candidates]) for name in learning.entry_functions(task)}
-        return Carry(
+        return KnnPerClient(
             weights=tuple(broadcast),
-            memory=Memory(
+            datastore=Datastore(
                 tf.zeros([places, dim]),
                 tf.zeros([places], tf.int32 if is_labels else tf.float32),
                 tf.zeros([places]),
@@ -165,9 +165,9 @@ def _embedding_shape(task: Task) -> tuple[int, int]:
     return shape[-1], shape[1] if len(shape) == 3 else 1
 
 
-def _remember(task, carry: Carry, batch: Batch) -> Carry:
+def _remember(task, carry: KnnPerClient, batch: Batch) -> KnnPerClient:
     """Appends a batch's real examples or tokens."""
-    memory = carry.memory
+    datastore = carry.datastore
     embeddings = task.model.embed(carry.weights, batch.x)
     outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
     weights = task.entry_weights(batch.y, outputs)  # Padded tokens are no neighbours.
@@ -176,18 +176,18 @@ def _remember(task, carry: Carry, batch: Batch) -> Carry:
     values = outputs if task.neighbours == "predictions" else batch.y
     number = tf.shape(is_real)[0]
     # Padding rows, which are the last of a batch, share the last place.
-    last = tf.shape(memory.is_real)[0] - 1
+    last = tf.shape(datastore.is_real)[0] - 1
     in_batch = tf.reshape(tf.broadcast_to(mask, tf.shape(weights)), [-1])
-    places = tf.where(in_batch > 0.0, memory.count + tf.range(number), last)[:, None]
-    flat = tf.reshape(embeddings, [-1, memory.embeddings.shape[-1]])
-    values = tf.cast(tf.reshape(values, [-1]), memory.values.dtype)
-    filled = Memory(
-        tf.tensor_scatter_nd_update(memory.embeddings, places, flat),
-        tf.tensor_scatter_nd_update(memory.values, places, values),
-        tf.tensor_scatter_nd_update(memory.is_real, places, is_real * in_batch),
-        memory.count + tf.reduce_sum(tf.cast(in_batch, tf.int32)),
+    places = tf.where(in_batch > 0.0, datastore.count + tf.range(number), last)[:, None]
+    flat = tf.reshape(embeddings, [-1, datastore.embeddings.shape[-1]])
+    values = tf.cast(tf.reshape(values, [-1]), datastore.values.dtype)
+    filled = Datastore(
+        tf.tensor_scatter_nd_update(datastore.embeddings, places, flat),
+        tf.tensor_scatter_nd_update(datastore.values, places, values),
+        tf.tensor_scatter_nd_update(datastore.is_real, places, is_real * in_batch),
+        datastore.count + tf.reduce_sum(tf.cast(in_batch, tf.int32)),
     )
-    return carry._replace(memory=filled)
+    return carry._replace(datastore=filled)
 
 
 class Neighbours(NamedTuple):
@@ -198,35 +198,37 @@ class Neighbours(NamedTuple):
     is_real: tf.Tensor
 
 
-def nearest(memory: Memory, embeddings: tf.Tensor, k: int, exact: bool) -> Neighbours:
-    """Returns the k of a memory's examples nearest to each embedding, float32 [examples, dim].
+def nearest(datastore: Datastore, embeddings: tf.Tensor, k: int, exact: bool) -> Neighbours:
+    """Returns the k of a datastore's examples nearest to each embedding, float32 [examples, dim].
 
     `exact` subtracts before squaring, which takes [examples, places, dim] floats, instead of after,
     as a matrix product, which loses digits of small distances.
     """
     if exact:
         squares = tf.reduce_sum(
-            tf.square(embeddings[:, None, :] - memory.embeddings[None, :, :]), axis=-1
+            tf.square(embeddings[:, None, :] - datastore.embeddings[None, :, :]), axis=-1
         )
     else:
         squares = (
             tf.reduce_sum(tf.square(embeddings), axis=-1)[:, None]
-            + tf.reduce_sum(tf.square(memory.embeddings), axis=-1)[None, :]
-            - 2.0 * tf.matmul(embeddings, memory.embeddings, transpose_b=True)
+            + tf.reduce_sum(tf.square(datastore.embeddings), axis=-1)[None, :]
+            - 2.0 * tf.matmul(embeddings, datastore.embeddings, transpose_b=True)
         )
-    is_real = memory.is_real > 0.0
+    is_real = datastore.is_real > 0.0
     squares = tf.where(is_real[None, :], tf.maximum(squares, 0.0), tf.float32.max)
     top, places = tf.math.top_k(-squares, k)
-    return Neighbours(tf.sqrt(-top), tf.gather(memory.values, places), tf.gather(is_real, places))
+    return Neighbours(
+        tf.sqrt(-top), tf.gather(datastore.values, places), tf.gather(is_real, places)
+    )
 
 
-def _score(task, params: KnnPer, part: str, carry: Carry, batch: Batch) -> Carry:
+def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -> KnnPerClient:
     """Adds a batch's scores under every candidate."""
     embeddings = task.model.embed(carry.weights, batch.x)
     outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
     is_text = len(embeddings.shape) == 3
-    flat = tf.reshape(embeddings, [-1, carry.memory.embeddings.shape[-1]])
-    neighbours = nearest(carry.memory, flat, max(params.num_neighbors), exact=not is_text)
+    flat = tf.reshape(embeddings, [-1, carry.datastore.embeddings.shape[-1]])
+    neighbours = nearest(carry.datastore, flat, max(params.num_neighbors), exact=not is_text)
     candidates = [outputs]
     for k in params.num_neighbors:
         mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
@@ -302,7 +304,7 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
     return mix
 
 
-def _finish(task, carry: Carry) -> ClientOutput:
+def _finish(task, carry: KnnPerClient) -> ClientOutput:
     curves = {part: learning.scores(task, sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
         columns = range(0, examples.outputs.shape[1], task.num_scores)

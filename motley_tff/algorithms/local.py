@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
@@ -34,8 +33,6 @@ class Local(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns local training; a client's state is its weights."""
-        trainer = personal_training.Trainer(task, self)
-        training = PersonalTraining(
-            trainer.start_personal, trainer.step_personal, num_epochs=self.train_epochs
-        )
-        return personal_training.build(task, self, initial_weights, training, communicated=())
+        trainer = self.trainer(task)
+        training = PersonalTraining(trainer.start_personal, trainer.step)
+        return self.build_for_silos(task, initial_weights, training, communicated=())

@@ -19,7 +19,7 @@ itself, so every aggregator but the plain mean, which the rows pass unchanged, i
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Client
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -67,12 +68,11 @@ class Mocha(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Mocha; a silo's state is its row of W."""
-        trainer = personal_training.Trainer(task, self)
         num_silos = len(task.train)
 
-        def start(shared, state, client):
+        def start(shared, state: Weights, client: Client) -> Personal:
             own_relations, others = shared
-            memory = Memory(
+            memory = MochaSilo(
                 client.index,
                 tf.cast(client.num_examples["train"], tf.float32),
                 tf.gather(own_relations, client.index),
@@ -80,44 +80,40 @@ class Mocha(SiloAlgorithm):
             )
             return Personal(trainer.start(state), memory)
 
-        def step(personal, batch, base):
-            def penalty(weights):
-                """Returns lambda / 2 * tr(W' S W) but for what does not depend on this row."""
-                memory = personal.memory
-                squares = tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
-                products = tf.add_n(
-                    [tf.reduce_sum(w * o) for w, o in zip(weights, memory.others, strict=True)]
-                )
-                return self.regularization * (0.5 * memory.own_relation * squares + products)
+        def penalty(weights: Weights, personal: Personal, base: Any) -> tf.Tensor:
+            """Returns lambda / 2 * tr(W' S W) but for what does not depend on this row."""
+            memory = personal.memory
+            squares = tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+            products = tf.add_n(
+                [tf.reduce_sum(w * o) for w, o in zip(weights, memory.others, strict=True)]
+            )
+            return self.regularization * (0.5 * memory.own_relation * squares + products)
 
-            return personal._replace(learner=trainer.step(personal.learner, batch, penalty=penalty))
+        trainer = self.trainer(task, penalty)
 
-        def contribution(personal):
+        def contribution(personal: Personal):
             """Returns the silo's row in its place, over its weight in the mean, and that place."""
             memory = personal.memory
             place = personal_training.place(num_silos, memory.index, memory.weight)
             return place, tuple(tf.tensordot(place, w, axes=0) for w in personal.learner.weights)
 
         first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
-        built = personal_training.build(
+        num_epochs = self.train_epochs * self.outer
+        built = self.build_for_silos(
             task,
-            self,
             initial_weights,
-            PersonalTraining(
-                start, step, contribution=contribution, num_epochs=self.train_epochs * self.outer
-            ),
-            communicated=tuple(initial_weights),
+            PersonalTraining(start, trainer.step, contribution=contribution, num_epochs=num_epochs),
             # S = I / K at first.
             shared=(
                 np.full(num_silos, 1.0 / num_silos, np.float32),
                 tuple(np.zeros_like(leaf) for leaf in first),
             ),
-            shared_optimizer=_Server(first),
+            shared_optimizer=_MochaServer(first),
         )
         return dataclasses.replace(built, matrices=_matrices)
 
 
-class Memory(NamedTuple):
+class MochaSilo(NamedTuple):
     """What a silo's steps need: its number and weight, S[t, t], and row t of S W without its own.
 
     The last two are all the server has to send: it keeps W and S to itself.
@@ -156,7 +152,7 @@ def relations(models: Weights) -> tf.Tensor:
     return root / tf.linalg.trace(root)
 
 
-class _Server:
+class _MochaServer:
     """Keeps W, leaves [silos, ...], puts the rows that came into it, and renews S."""
 
     def __init__(self, first: Weights):

@@ -28,15 +28,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import optimizers, personal_training
+from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import errors, learning
 from motley_tff.core.algorithm import Algorithm, ServerOptimizer
+from motley_tff.core.client_work import Client
 from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -85,48 +87,40 @@ class MrMtl(SiloAlgorithm):
         """
         if not tf.is_tensor(self.server_optimizer.learning_rate):
             self.check()
-        trainer = personal_training.Trainer(task, self, self.regularization)
         num_silos = len(task.train)
         num_examples = sum(num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
         model = tuple(initial_weights)
 
-        def start(shared, state, client):
+        def penalty(v: Weights, personal: Personal, base: Any) -> tf.Tensor:
+            """Returns lambda / 2 * ||v_i - w||^2."""
+            distance = learning.squared_distance(v, personal.memory.mean)
+            return 0.5 * self.regularization * distance
+
+        trainer = self.trainer(task, penalty)
+
+        def start(shared, state: Weights, client: Client) -> Personal:
             mean, _ = shared
             weight = tf.cast(client.num_examples["train"], tf.float32)
-            return Personal(
-                trainer.start(state), Memory(tuple(mean), tuple(state), client.index, weight)
-            )
+            memory = MrMtlSilo(tuple(mean), tuple(state), client.index, weight)
+            return Personal(trainer.start(state), memory)
 
-        def step(personal, batch, base):
-            return personal._replace(
-                learner=trainer.step(personal.learner, batch, anchor=personal.memory.mean)
-            )
-
-        def contribution(personal):
+        def contribution(personal: Personal):
             memory = personal.memory
             change = learning.subtract(memory.before, personal.learner.weights)
             return change, personal_training.place(num_silos, memory.index, memory.weight)
 
-        built = personal_training.build(
+        built = self.build_for_silos(
             task,
-            self,
             initial_weights,
-            PersonalTraining(
-                start,
-                step,
-                contribution=contribution,
-                num_epochs=self.train_epochs,
-                replaces_fedavg=True,
-            ),
-            communicated=model,
+            PersonalTraining(start, trainer.step, contribution=contribution, replaces_fedavg=True),
             # What is sent has the form of what comes back; of the places the server sends none.
             shared=(model, np.zeros(num_silos, np.float32)),
-            shared_optimizer=_Server(optimizers.build(self.server_optimizer), num_examples),
+            shared_optimizer=_MrMtlServer(build_optimizer(self.server_optimizer), num_examples),
         )
         return dataclasses.replace(built, global_model=lambda weights: weights[0])
 
 
-class Memory(NamedTuple):
+class MrMtlSilo(NamedTuple):
     """The mean of the models as it came, the own one before the round, number and weight."""
 
     mean: Weights
@@ -135,7 +129,7 @@ class Memory(NamedTuple):
     weight: tf.Tensor
 
 
-class _Server:
+class _MrMtlServer:
     """Applies a server optimizer to the change of the mean over all silos' `num_examples`.
 
     Their number is part of the state: of several seeds' runs in one call each has its own.

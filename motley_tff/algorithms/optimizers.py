@@ -236,7 +236,7 @@ def builder(name: str) -> Callable[..., Any]:
     return _OURS.get(name) or getattr(tff.learning.optimizers, f"build_{name}")
 
 
-def build(config: OptimizerConfig) -> Any:
+def build_optimizer(config: OptimizerConfig) -> Any:
     """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
     _check_parameters(config)
     try:

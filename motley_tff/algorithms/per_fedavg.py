@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import errors, learning, options
 from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.client_work import Batch, ClientWork
 from motley_tff.core.errors import UserError
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -45,7 +47,7 @@ class PerFedAvg(SiloAlgorithm):
         5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
     )
 
-    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+    def with_defaults(self, personalization: Any, total_rounds: int) -> SiloAlgorithm:
         """Returns the algorithm with its personal optimizer: that of fine-tuning, if clients
         fine-tune its model, which is trained for steps at that rate. UserError if there are more.
         """
@@ -68,23 +70,23 @@ class PerFedAvg(SiloAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Per-FedAvg's global training, or raises as `check`."""
         self.check()
-        base = fedavg.build(task, self, initial_weights)
-        (walk,) = base.work.passes
-        optimizer = optimizers.build(self.client_optimizer)
-        rate = self.personal.learning_rate
-        trained = (True,) * len(task.model.shapes)
+        return super().build(task, initial_weights)
 
-        def step(carry, batch):
-            learner = carry.learner
+    def client_work(self, task: Task) -> ClientWork:
+        """Returns FedAvg's work with the gradient at the adapted weights."""
+        optimizer, trained = build_optimizer(self.client_optimizer), self.trained_layers(task)
+        rate = self.personal.learning_rate
+
+        def local_step(client: fedavg.FedAvgClient, batch: Batch) -> fedavg.FedAvgClient:
+            learner = client.learner
             inner, sums = learning.gradients(task, learner.weights, batch, learner.sums, trained)
             adapted = tuple(w - rate * g for w, g in zip(learner.weights, inner, strict=True))
             outer, _ = learning.gradients(task, adapted, batch, learner.sums, trained)
-            state, new = optimizer.next(learner.optimizer_state, learner.weights, outer)
-            return carry._replace(learner=learning.Learner(tuple(new), state, sums))
+            learner = learning.step(optimizer, learner, outer, trained)
+            return client._replace(learner=learner._replace(sums=sums))
 
-        passes = (dataclasses.replace(walk, step=step),)
-        work = dataclasses.replace(base.work, passes=passes)
-        return dataclasses.replace(base, work=work)
+        work = super().client_work(task)
+        return dataclasses.replace(work, passes=(self.local_pass(task, local_step),))
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns a few epochs of steps from the global model: what it was trained for."""

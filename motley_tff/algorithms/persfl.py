@@ -27,7 +27,7 @@ import dataclasses
 import itertools
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import fedavg, scoring
+from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
@@ -90,7 +90,7 @@ class PersFL(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg's training, in which silos look for their teachers."""
-        base = fedavg.build(task, self, initial_weights)
+        base = super().build(task, initial_weights)
         first = Teacher(tuple(initial_weights), tf.float32.max)
         return dataclasses.replace(
             base,
@@ -115,7 +115,9 @@ class PersFL(SiloAlgorithm):
         return dataclasses.replace(student.build(task), wants_server_weights=True)
 
 
-class _Carry(NamedTuple):
+class PersFLClient(NamedTuple):
+    """A silo in a round: FedAvg's client, its teacher so far, the loss of the model that came."""
+
     base: Any
     state: Teacher
     sums: learning.Sums
@@ -123,14 +125,10 @@ class _Carry(NamedTuple):
 
 def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
     """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
-    # FedAvg's walk stays the first, so that its draws are FedAvg's.
-    (walk,) = base.passes
 
     def init(broadcast, client_state, client):
-        return _Carry(base.init(broadcast, (), client), client_state, learning.zero_sums(task))
-
-    def train(carry, batch):
-        return carry._replace(base=walk.step(carry.base, batch))
+        inner = base.init(broadcast, (), client)
+        return PersFLClient(inner, client_state, learning.zero_sums(task))
 
     def look(carry, batch):
         outputs = task.model.predict(carry.base.incoming, batch.x, False, batch.key)
@@ -142,11 +140,10 @@ def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
         state = learning.select(loss < carry.state.loss, came, carry.state)
         return base.finish(carry.base)._replace(client_state=state)
 
-    passes = (
-        dataclasses.replace(walk, step=train),
-        Pass("valid", look, scoring.EVALUATION_BATCH_SIZE),
-    )
-    return ClientWork(init, passes, finish)
+    # FedAvg's pass stays the first, so that its draws are FedAvg's.
+    (training,) = base.passes
+    looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
+    return ClientWork(init, (training.within("base"), looking), finish)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,15 +31,22 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import fedavg, optimizers, scoring
-from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
-from motley_tff.core import algorithm, candidate_labels, learning
+from motley_tff.algorithms import fedavg, scoring
+from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
+from motley_tff.core import candidate_labels, learning
+from motley_tff.core.algorithm import (
+    Algorithm,
+    Communicated,
+    Groups,
+    Nest,
+    Personalization,
+    PersonalModel,
+    ServerOptimizer,
+)
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.task import Task
-
-Nest = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +73,73 @@ class SiloAlgorithm(fedavg.FedAvg):
         rate = self.default_share * self.client_optimizer.learning_rate
         return dataclasses.replace(self.personal_optimizer, learning_rate=rate)
 
-    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+    def with_defaults(self, personalization: Any, total_rounds: int) -> SiloAlgorithm:
         """Returns the algorithm with its personal rate."""
         return dataclasses.replace(self, personal_optimizer=self.personal)
 
-    def personalization(
-        self, task: Task, built: algorithm.Algorithm
-    ) -> algorithm.Personalization | None:
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
         """Returns how the silos' own models are scored."""
         return personalization(task, built)
+
+    def trainer(
+        self,
+        task: Task,
+        penalty: PersonalPenalty = lambda weights, personal, base: 0.0,
+        trained: Sequence[bool] | None = None,
+    ) -> Trainer:
+        """Returns what trains silos' own models on their loss and a penalty.
+
+        `trained` says which of the model's weights; by default all.
+        """
+        trained = trained or (True,) * len(task.model.shapes)
+        return Trainer(task, build_optimizer(self.personal), penalty, trained)
+
+    def build_for_silos(
+        self,
+        task: Task,
+        initial_weights: Weights,
+        training: PersonalTraining,
+        communicated: Nest | None = None,
+        initial_state: Nest | None = None,
+        personal_model: PersonalModel = lambda weights, state: state,
+        shared: Nest = (),
+        shared_optimizer: ServerOptimizer | None = None,
+    ) -> Algorithm:
+        """Returns an algorithm whose silos train models that they keep.
+
+        The server's weights are (FedAvg's, shared), or shared alone.
+
+        Args:
+          communicated: What crosses the wire for the algorithm's sake, each way; by default a
+            model's weights.
+          initial_state: Every silo's first state; by default the initial weights.
+          personal_model: By default the state.
+          shared: What the server keeps beside FedAvg's weights.
+          shared_optimizer: Updates that from the weighted mean of the contributions.
+        """
+        base = fedavg.FedAvg.build(self, task, initial_weights)
+        sent = tuple(initial_weights) if communicated is None else communicated
+        state = tuple(initial_weights) if initial_state is None else initial_state
+        algorithm = dataclasses.replace(
+            base,
+            work=_client_work(base.work, training),
+            initial_client_state=lambda index: state,
+            personal_model=personal_model,
+            communicated=Communicated(sent, sent),
+        )
+        if training.replaces_fedavg:
+            return dataclasses.replace(
+                algorithm,
+                initial_weights=shared,
+                server_optimizer=shared_optimizer or base.server_optimizer,
+            )
+        return dataclasses.replace(
+            algorithm,
+            initial_weights=(base.initial_weights, shared),
+            server_optimizer=_Halves(base.server_optimizer, shared_optimizer),
+            global_model=operator.itemgetter(0),
+            groups=_HALVES if shared_optimizer else None,
+        )
 
 
 class Personal(NamedTuple):
@@ -84,11 +149,15 @@ class Personal(NamedTuple):
     memory: Nest = ()
 
 
-class Carry(NamedTuple):
-    """A silo's round: FedAvg's carry (without FedAvg, the silo's weight), and its own training."""
+class SiloClient(NamedTuple):
+    """A silo in a round: FedAvg's client (without FedAvg, the silo's weight), its own training."""
 
     base: Any
     personal: Personal
+
+
+# (a silo's model, its training, FedAvg's client) -> scalar that is added to a batch's loss.
+PersonalPenalty = Callable[[Weights, Personal, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +166,10 @@ class PersonalTraining:
 
     Attributes:
       start: `(shared, client state, client) -> Personal`.
-      step: `(personal, batch, FedAvg's carry) -> personal`.
+      step: `(personal, batch, FedAvg's client) -> personal`.
       state: `personal -> client state`; by default the model's weights.
       contribution: `personal -> update` of the shared nest; by default none.
+      num_epochs: By default as many as FedAvg takes.
       first_step: As `step`; its `num_first_epochs` come before.
       same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
         gradients are taken where the batch found the models), not in a pass with shuffles of its
@@ -111,57 +181,14 @@ class PersonalTraining:
     step: Callable[[Personal, Batch, Any], Personal]
     state: Callable[[Personal], Nest] = lambda personal: personal.learner.weights
     contribution: Callable[[Personal], Nest] = lambda personal: ()
-    num_epochs: int = 1
+    num_epochs: int | None = None
     first_step: Callable[[Personal, Batch, Any], Personal] | None = None
     num_first_epochs: int = 0
     same_batches: bool = False
     replaces_fedavg: bool = False
 
 
-def build(
-    task: Task,
-    params: SiloAlgorithm,
-    initial_weights: Weights,
-    training: PersonalTraining,
-    communicated: Nest,
-    initial_state: Nest | None = None,
-    personal_model: algorithm.PersonalModel = lambda weights, state: state,
-    shared: Nest = (),
-    shared_optimizer: algorithm.ServerOptimizer | None = None,
-) -> algorithm.Algorithm:
-    """Returns an algorithm for silos; the server's weights are (FedAvg's, shared), or shared alone.
-
-    Args:
-      communicated: What crosses the wire for the algorithm's sake, each way.
-      initial_state: Every silo's first state; by default the initial weights.
-      personal_model: By default the state.
-      shared: What the server keeps beside FedAvg's weights.
-      shared_optimizer: Updates that from the weighted mean of the contributions.
-    """
-    base = fedavg.build(task, params, initial_weights)
-    state = tuple(initial_weights) if initial_state is None else initial_state
-    optimizer: algorithm.ServerOptimizer
-    if training.replaces_fedavg:
-        weights, optimizer = shared, shared_optimizer or base.server_optimizer
-        global_model = base.global_model
-    else:
-        weights = (base.initial_weights, shared)
-        optimizer = _Halves(base.server_optimizer, shared_optimizer)
-        global_model = operator.itemgetter(0)
-    return dataclasses.replace(
-        base,
-        initial_weights=weights,
-        work=_client_work(base.work, training),
-        server_optimizer=optimizer,
-        initial_client_state=lambda index: state,
-        global_model=global_model,
-        personal_model=personal_model,
-        communicated=algorithm.Communicated(communicated, communicated),
-        groups=_HALVES if shared_optimizer and not training.replaces_fedavg else None,
-    )
-
-
-_HALVES = algorithm.Groups(
+_HALVES = Groups(
     split=lambda update, weight: tuple((half, weight) for half in update),
     join=lambda means, totals: tuple(means),
     is_partial=(False, False),
@@ -171,7 +198,7 @@ _HALVES = algorithm.Groups(
 class _Halves:
     """One optimizer on FedAvg's half, another on the shared one, None if that is empty."""
 
-    def __init__(self, first: algorithm.ServerOptimizer, second: algorithm.ServerOptimizer | None):
+    def __init__(self, first: ServerOptimizer, second: ServerOptimizer | None):
         self._optimizers = (first, second)
 
     def initialize(self, specs: Nest) -> Nest:
@@ -188,98 +215,76 @@ class _Halves:
 
 def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
     (global_pass,) = base.passes
+    outer_pass = global_pass.within("base")
 
     def init(broadcast, client_state, client):
         if training.replaces_fedavg:
             weight = tf.cast(client.num_examples["train"], tf.float32)
-            return Carry(weight, training.start(broadcast, client_state, client))
+            return SiloClient(weight, training.start(broadcast, client_state, client))
         weights, shared = broadcast
-        return Carry(base.init(weights, (), client), training.start(shared, client_state, client))
+        personal = training.start(shared, client_state, client)
+        return SiloClient(base.init(weights, (), client), personal)
 
-    def global_step(carry, batch):
-        return carry._replace(base=global_pass.step(carry.base, batch))
+    def personal_step(silo, batch, step=training.step):
+        return silo._replace(personal=step(silo.personal, batch, silo.base))
 
-    def personal_step(carry, batch, step=training.step):
-        return carry._replace(personal=step(carry.personal, batch, carry.base))
+    def both_steps(silo, batch):
+        return outer_pass.step(personal_step(silo, batch), batch)
 
-    def both_steps(carry, batch):
-        return global_step(personal_step(carry, batch), batch)
-
-    def finish(carry):
-        contribution = training.contribution(carry.personal)
-        sums = carry.personal.learner.sums
+    def finish(silo):
+        contribution = training.contribution(silo.personal)
+        sums = silo.personal.learner.sums
         if training.replaces_fedavg:
-            output = ClientOutput(contribution, carry.base, (), sums)
+            output = ClientOutput(contribution, silo.base, (), sums)
         else:
-            output = base.finish(carry.base)
+            output = base.finish(silo.base)
             # A personal model may diverge where the global one does not: its loss tells.
             totals = dict(output.metrics.totals)
             totals["loss"] += tf.zeros([]) * sums.totals["loss"]
             output = output._replace(
                 update=(output.update, contribution), metrics=output.metrics._replace(totals=totals)
             )
-        return output._replace(client_state=training.state(carry.personal))
+        return output._replace(client_state=training.state(silo.personal))
 
-    def pass_of(step: Callable[..., Any], num_epochs: int) -> Pass:
-        return dataclasses.replace(global_pass, step=step, num_epochs=num_epochs)
+    def pass_of(step: Callable[..., Any], num_epochs: int | None = None) -> Pass:
+        epochs = global_pass.num_epochs if num_epochs is None else num_epochs
+        return dataclasses.replace(global_pass, step=step, num_epochs=epochs)
 
     if training.same_batches:
-        passes = [pass_of(both_steps, global_pass.num_epochs)]
-    else:
-        passes = [pass_of(personal_step, training.num_epochs)]
-        if training.first_step is not None:
-            first_step = functools.partial(personal_step, step=training.first_step)
-            passes.insert(0, pass_of(first_step, training.num_first_epochs))
-        if not training.replaces_fedavg:
-            passes.insert(0, pass_of(global_step, global_pass.num_epochs))
+        return ClientWork(init, (pass_of(both_steps),), finish)
+    passes = [pass_of(personal_step, training.num_epochs)]
+    if training.first_step is not None:
+        first_step = functools.partial(personal_step, step=training.first_step)
+        passes.insert(0, pass_of(first_step, training.num_first_epochs))
+    if not training.replaces_fedavg:
+        passes.insert(0, outer_pass)
     return ClientWork(init, tuple(passes), finish)
 
 
+@dataclasses.dataclass(frozen=True)
 class Trainer:
-    """Trains silos' own models on loss + strength / 2 * ||weights - anchor||^2.
+    """Trains silos' own models; see `SiloAlgorithm.trainer`."""
 
-    `trained` says which of the model's weights; by default all.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        params: SiloAlgorithm,
-        strength: Any = 0.0,
-        trained: Sequence[bool] | None = None,
-    ):
-        self._task, self._strength = task, strength
-        self.optimizer = optimizers.build(params.personal)
-        self._trained = trained or (True,) * len(task.model.shapes)
+    task: Task
+    optimizer: Any
+    penalty: PersonalPenalty
+    trained: Sequence[bool]
 
     def start(self, weights: Weights) -> Learner:
         """Returns a learner at these weights."""
-        return learning.start(self._task, self.optimizer, weights, self._trained)
+        return learning.start(self.task, self.optimizer, weights, self.trained)
 
     def start_personal(self, shared: Nest, state: Nest, client: Client) -> Personal:
         """Returns the training of a model that is the client state; see `PersonalTraining`."""
         return Personal(self.start(state))
 
-    def step_personal(self, personal: Personal, batch: Batch, base: Any) -> Personal:
-        """Returns a silo's training after a step on the loss alone; see `PersonalTraining`."""
-        return personal._replace(learner=self.step(personal.learner, batch))
-
-    def step(
-        self,
-        learner: Learner,
-        batch: Batch,
-        anchor: Weights | None = None,
-        penalty: Callable[[Weights], tf.Tensor] | None = None,
-    ) -> Learner:
-        """Returns the learner after a step on the loss and a pull to `anchor`, or `penalty`."""
-        if anchor is not None:
-            pulled_to = anchor
-
-            def penalty(weights):
-                distance = learning.squared_distance(weights, pulled_to)
-                return 0.5 * self._strength * distance
-
-        return learning.train(self._task, self.optimizer, learner, batch, self._trained, penalty)
+    def step(self, personal: Personal, batch: Batch, base: Any) -> Personal:
+        """Returns a silo's training after a step of its model; see `PersonalTraining`."""
+        learner = learning.train(
+            self.task, self.optimizer, personal.learner, batch, self.trained,
+            penalty=lambda weights: self.penalty(weights, personal, base),
+        )  # fmt: skip
+        return personal._replace(learner=learner)
 
 
 class SharedLayers:
@@ -302,10 +307,8 @@ class SharedLayers:
         whole = learning.merge(self._initial, shared, self.is_shared)
         return learning.merge(whole, own, self.is_own)
 
-    def build(
-        self, task: Task, params: SiloAlgorithm, training: PersonalTraining
-    ) -> algorithm.Algorithm:
-        """Returns `build`'s algorithm, whose shared nest is the shared layers.
+    def build(self, task: Task, params: SiloAlgorithm, training: PersonalTraining) -> Algorithm:
+        """Returns the algorithm whose shared nest is the shared layers.
 
         A silo's state is its own layers; its memory begins with the shared ones as they came.
         """
@@ -314,9 +317,8 @@ class SharedLayers:
             return learning.subtract(personal.memory[0], self.shared(personal.learner.weights))
 
         layers = self.shared(self._initial)
-        return build(
+        return params.build_for_silos(
             task,
-            params,
             self._initial,
             dataclasses.replace(
                 training,
@@ -327,11 +329,11 @@ class SharedLayers:
             initial_state=self.own(self._initial),
             personal_model=lambda weights, state: self.joined(weights[1], state),
             shared=layers,
-            shared_optimizer=optimizers.build(params.server_optimizer) if layers else None,
+            shared_optimizer=build_optimizer(params.server_optimizer) if layers else None,
         )
 
 
-class ScoringCarry(NamedTuple):
+class SiloScoring(NamedTuple):
     """The model that is being scored, the silo's own, which comes next, the scores."""
 
     current: Weights
@@ -339,7 +341,7 @@ class ScoringCarry(NamedTuple):
     board: scoring.Board
 
 
-def personalization(task: Task, training: algorithm.Algorithm) -> algorithm.Personalization:
+def personalization(task: Task, training: Algorithm) -> Personalization:
     """Returns the scoring of the models that were trained for each silo; nothing is trained.
 
     Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
@@ -350,7 +352,7 @@ def personalization(task: Task, training: algorithm.Algorithm) -> algorithm.Pers
 
     def work(evaluation_parts, personalization_part):
         def init(broadcast, client_state, client):
-            return ScoringCarry(
+            return SiloScoring(
                 current=tuple(training.global_model(broadcast)),
                 personal=tuple(personal_model(broadcast, client_state)),
                 board=scoring.start(task, evaluation_parts, len(labels), client),
@@ -358,9 +360,7 @@ def personalization(task: Task, training: algorithm.Algorithm) -> algorithm.Pers
 
         return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
 
-    return algorithm.Personalization(
-        "personal", labels, work, wants_server_weights=True, scores_train=True
-    )
+    return Personalization("personal", labels, work, wants_server_weights=True, scores_train=True)
 
 
 def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

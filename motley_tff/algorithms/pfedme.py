@@ -11,13 +11,14 @@ model that never moves. The baseline is the global model.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
+from motley_tff.core.client_work import Batch, Client
+from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
@@ -46,38 +47,32 @@ class PFedMe(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns pFedMe; a client's state is theta."""
-        trainer = personal_training.Trainer(task, self, self.regularization)
-        pull = self.client_optimizer.learning_rate * self.regularization
 
-        def start(shared, state, client):
+        def start(shared: Weights, state: Weights, client: Client) -> Personal:
             # The server's weights as they came, and the silo's local copy of them.
             return Personal(trainer.start(state), (tuple(shared), tuple(shared)))
 
-        def step(personal, batch, base):
+        def penalty(theta: Weights, personal: Personal, base: Any) -> tf.Tensor:
+            """Returns lambda / 2 * ||theta - w_i||^2."""
+            _, copy = personal.memory
+            return 0.5 * self.regularization * learning.squared_distance(theta, copy)
+
+        trainer = self.trainer(task, penalty)
+        pull = self.client_optimizer.learning_rate * self.regularization
+
+        def step(personal: Personal, batch: Batch, base: Any) -> Personal:
             """Moves theta towards the local copy, which is what will be sent, and that after it."""
             incoming, copy = personal.memory
-            first = theta = trainer.step(personal.learner, batch, anchor=copy)
+            first = inner = trainer.step(personal, batch, base)
             for _ in range(self.inner_steps - 1):
-                theta = trainer.step(theta, batch, anchor=copy)
+                inner = trainer.step(inner, batch, base)
+            theta = inner.learner
             copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
             # The metrics are those of the model that met the batch, once.
-            learner = theta._replace(sums=first.sums)
-            return Personal(learner, (incoming, copy))
+            return Personal(theta._replace(sums=first.learner.sums), (incoming, copy))
 
-        def contribution(personal):
+        def contribution(personal: Personal) -> Weights:
             return learning.subtract(*personal.memory)
 
-        return personal_training.build(
-            task,
-            self,
-            initial_weights,
-            PersonalTraining(
-                start,
-                step,
-                contribution=contribution,
-                num_epochs=self.train_epochs,
-                replaces_fedavg=True,
-            ),
-            communicated=tuple(initial_weights),
-            shared=tuple(initial_weights),
-        )
+        training = PersonalTraining(start, step, contribution=contribution, replaces_fedavg=True)
+        return self.build_for_silos(task, initial_weights, training, shared=tuple(initial_weights))

@@ -10,14 +10,13 @@ fine-tuning.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.finetuning import FineTuning, Stage
+from motley_tff.algorithms.finetuning import FineTuning, Models
 from motley_tff.core import learning
-from motley_tff.core.client_work import Batch
+from motley_tff.core.lazy import tf
 from motley_tff.core.options import option
-from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +34,6 @@ class ProximalFineTuning(FineTuning):
         0.1, "Strength of the pull to the global model; 0 is fine-tuning", "finetune_strength"
     )
 
-    def step(
-        self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
-    ) -> learning.Learner:
-        """Returns the learner after a batch; see `FineTuning.step`."""
-
-        def pull(weights):
-            distance = learning.squared_distance(weights, stage.models.start)
-            return 0.5 * self.strength * distance
-
-        return learning.train(task, optimizer, learner, batch, self._trained(task), pull)
+    def local_penalty(self, weights: learning.Weights, models: Models) -> tf.Tensor | float:
+        """Returns strength / 2 * ||v - w||^2."""
+        return 0.5 * self.strength * learning.squared_distance(weights, models.start)

@@ -11,6 +11,7 @@ are not cut.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 from motley_tff.core import client_work, learning, tensor_random
@@ -18,8 +19,10 @@ from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 
 
-class Carry(NamedTuple):
-    """A client's own carry, its steps of this pass so far, and after how many each pass stops."""
+class TimedClient(NamedTuple):
+    """A client in a round: the algorithm's own carry, the steps of this pass so far, and after how
+    many each pass stops.
+    """
 
     inner: Any
     steps: tf.Tensor
@@ -31,20 +34,16 @@ def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
     if not rate:
         return algorithm
     work = algorithm.work
-    walks = work.all_passes
 
     def init(broadcast, client_state, client):
-        inner = work.init(broadcast, client_state, client)
         share = _share(client, rate)
-        return Carry(inner, tf.constant(0), tf.stack([_budget(w, client, share) for w in walks]))
+        budgets = tf.stack([_budget(pass_, client, share) for pass_ in work.all_passes])
+        return TimedClient(work.init(broadcast, client_state, client), tf.constant(0), budgets)
 
-    slow = tuple(_slowed_pass(walk, i) for i, walk in enumerate(walks))
-    first = len(work.passes)
-    slow_work = dataclasses.replace(
-        work,
+    numbers = itertools.count()
+    slow_work = work.map_passes(
+        lambda pass_: _slowed_pass(pass_, next(numbers)),
         init=init,
-        passes=slow[:first],
-        loop=slow[first:],
         finish=lambda carry: work.finish(carry.inner),
     )
     return dataclasses.replace(algorithm, work=slow_work)
@@ -58,24 +57,23 @@ def _share(client: client_work.Client, rate: float) -> tf.Tensor:
     return tf.where(uniform[0] < rate, uniform[1], 1.0)
 
 
-def _budget(walk: client_work.Pass, client: client_work.Client, share: tf.Tensor) -> tf.Tensor:
-    """Returns how many steps of one walk a client has time for, at least 1."""
-    steps = client_work.num_steps(client.num_examples[walk.part], walk)
+def _budget(pass_: client_work.Pass, client: client_work.Client, share: tf.Tensor) -> tf.Tensor:
+    """Returns how many steps of a pass a client has time for, at least 1."""
+    steps = client_work.num_steps(client.num_examples[pass_.part], pass_)
     return tf.maximum(tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32), 1)
 
 
-def _slowed_pass(walk: client_work.Pass, number: int) -> client_work.Pass:
+def _slowed_pass(pass_: client_work.Pass, number: int) -> client_work.Pass:
+    outer = pass_.within("inner")
+
     def begin(carry):
-        return carry._replace(inner=walk.begin(carry.inner), steps=tf.zeros_like(carry.steps))
+        return outer.begin(carry._replace(steps=tf.zeros_like(carry.steps)))
 
     def step(carry, batch):
-        done = walk.step(carry.inner, batch)
-        if walk.training:
+        inner = pass_.step(carry.inner, batch)
+        if pass_.training:
             in_time = carry.steps < carry.budgets[number]
-            done = learning.select(in_time, done, carry.inner)
-        return carry._replace(inner=done, steps=carry.steps + 1)
+            inner = learning.select(in_time, inner, carry.inner)
+        return carry._replace(inner=inner, steps=carry.steps + 1)
 
-    def end(carry):
-        return carry._replace(inner=walk.end(carry.inner))
-
-    return dataclasses.replace(walk, step=step, begin=begin, end=end)
+    return dataclasses.replace(outer, begin=begin, step=step)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.algorithms import fedavg
 from motley_tff.backends import base, client_loop
 from motley_tff.core import (
     clients as clients_lib,
@@ -223,15 +224,13 @@ class SequentialTraining:
         )
 
     def _server_step(self, weights, optimizer_state, update, weight):
-        update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, weight), update)
-        state, weights = self._algorithm.server_optimizer.next(optimizer_state, weights, update)
-        return weights, state
+        optimizer, mean = self._algorithm.server_optimizer, fedavg.mean(update, weight)
+        return fedavg.server_step(optimizer, weights, optimizer_state, mean)
 
 
 def _weigh(output: ClientOutput) -> Nest:
     """Returns a client's update times its weight, its weight and its sums."""
-    update = tf.nest.map_structure(lambda u: u * output.weight, output.update)
-    return update, output.weight, output.metrics
+    return fedavg.weigh(output.update, output.weight), output.weight, output.metrics
 
 
 def _add(total: Nest, output: ClientOutput) -> Nest:

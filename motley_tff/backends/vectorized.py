@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.algorithms import fedavg
 from motley_tff.backends import base, stacked_loop, stacking
 from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
@@ -271,8 +272,8 @@ class VectorizedRuns:
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
             client_states = _scatter_clients(client_states, stack.index, output.client_state)
         update, weight, sums = total
-        update = tf.nest.map_structure(lambda u: tf.math.divide_no_nan(u, _like(weight, u)), update)
-        weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, update)
+        mean = fedavg.mean(update, weight)
+        weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, mean)
         return (weights, optimizer_state, client_states), sums, diverged
 
     def _work_of(self, hparams):
@@ -282,19 +283,14 @@ class VectorizedRuns:
         def one_run(args):
             run_hparams, state, weights, update = args
             optimizer = self._runs.build(run_hparams).server_optimizer
-            state, weights = optimizer.next(state, weights, update)
-            return weights, state
+            return fedavg.server_step(optimizer, weights, state, update)
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
 
     def _sum(self, output: ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
         """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
-        weight = output.weight
-        update = tf.nest.map_structure(
-            lambda u: tf.reduce_sum(_like(weight, u) * u, axis=1), output.update
-        )
-        sums = tf.nest.map_structure(lambda m: tf.reduce_sum(m, axis=1), output.metrics)
-        return update, tf.reduce_sum(weight, axis=1), sums
+        weighed = fedavg.weigh(output.update, output.weight), output.weight, output.metrics
+        return tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, axis=1), weighed)
 
 
 class VectorizedTraining:
@@ -336,11 +332,6 @@ def _diverged(output: ClientOutput, index: tf.Tensor) -> tf.Tensor:
     """Returns for each run the largest index of a client whose loss is not finite, or -1."""
     finite = tf.math.is_finite(output.metrics.totals["loss"])
     return tf.reduce_max(tf.where(finite, -1, index[None]), axis=1)
-
-
-def _like(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
-    """Returns weights [runs, ...] with trailing axes to multiply or divide a leaf."""
-    return tf.reshape(weight, [*weight.shape, *([1] * (len(leaf.shape) - len(weight.shape)))])
 
 
 def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:

@@ -109,8 +109,8 @@ class Algorithm:
     @property
     def bytes_per_client(self) -> Bytes:
         """Bytes of one broadcast and of one update."""
-        what = self.communicated or Communicated(self.initial_weights, self.initial_weights)
-        sizes = (sum(int(np.asarray(a).nbytes) for a in tf.nest.flatten(nest)) for nest in what)
+        sides = self.communicated or Communicated(self.initial_weights, self.initial_weights)
+        sizes = (sum(int(np.asarray(a).nbytes) for a in tf.nest.flatten(nest)) for nest in sides)
         return Bytes(*sizes)
 
 

@@ -77,7 +77,7 @@ def unchanged(carry: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One walk over a part of the client's examples.
+    """One way over a part of the client's examples.
 
     Attributes:
       step: `(carry, batch) -> carry`; the carry keeps its structure, types and shapes.
@@ -119,6 +119,18 @@ class Pass:
         if self.num_steps is not None and self.num_steps < 1:
             raise ValueError(f"Expected num_steps >= 1, found {self.num_steps}.")
 
+    def within(self, field: str) -> Pass:
+        """Returns the pass over a larger carry, which has this pass's own carry in a field."""
+
+        def inside(function: Any) -> Callable[..., Any]:
+            def apply(carry: Any, *batch: Batch) -> Any:
+                return carry._replace(**{field: function(getattr(carry, field), *batch)})
+
+            return apply
+
+        begin, step, end = (inside(f) for f in (self.begin, self.step, self.end))
+        return dataclasses.replace(self, begin=begin, step=step, end=end)
+
 
 @dataclasses.dataclass(frozen=True)
 class ClientWork:
@@ -149,10 +161,15 @@ class ClientWork:
         """Names of the parts that are read, sorted."""
         return tuple(sorted({p.part for p in self.all_passes}))
 
+    def map_passes(self, change: Callable[[Pass], Pass], **changes: Any) -> ClientWork:
+        """Returns the work with `change` of each pass, in order, and other `changes`."""
+        passes, loop = (tuple(map(change, part)) for part in (self.passes, self.loop))
+        return dataclasses.replace(self, passes=passes, loop=loop, **changes)
 
-def pass_number(walk: Pass, position: int) -> int:
+
+def pass_number(pass_: Pass, position: int) -> int:
     """Returns what a pass's random choices depend on: by default its position among all passes."""
-    return position if walk.draws_as is None else walk.draws_as
+    return position if pass_.draws_as is None else pass_.draws_as
 
 
 def walk_over(
@@ -212,69 +229,68 @@ def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:
             sizes[part] = tf.minimum(sizes[part], max_examples)
         return work.init(broadcast, client_state, client._replace(num_examples=sizes))
 
-    def of(walks):
-        return tuple(
-            dataclasses.replace(walk, max_examples=max_examples) if walk.part == part else walk
-            for walk in walks
+    def cap(pass_: Pass) -> Pass:
+        return (
+            dataclasses.replace(pass_, max_examples=max_examples) if pass_.part == part else pass_
         )
 
-    return dataclasses.replace(work, init=init, passes=of(work.passes), loop=of(work.loop))
+    return work.map_passes(cap, init=init)
 
 
-def examples_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+def examples_per_epoch(num_examples: tf.Tensor, pass_: Pass) -> tf.Tensor:
     """Returns how many examples an epoch takes, in the shape of `num_examples`."""
-    if walk.max_examples is None:
+    if pass_.max_examples is None:
         return num_examples
-    return tf.minimum(num_examples, walk.max_examples)
+    return tf.minimum(num_examples, pass_.max_examples)
 
 
-def draws(walk: Pass) -> bool:
+def draws(pass_: Pass) -> bool:
     """Returns whether a pass makes random choices: it trains, draws noise, shuffles, or takes some
     examples.
     """
-    return walk.training or walk.draws_noise or draws_order(walk)
+    return pass_.training or pass_.draws_noise or draws_order(pass_)
 
 
-def fold_key(walk: Pass, key: tf.Tensor, purpose: int, number: Any) -> tf.Tensor:
+def fold_key(pass_: Pass, key: tf.Tensor, purpose: int, number: Any) -> tf.Tensor:
     """Returns a new key as `tensor_random.fold` does, or the same in a pass that draws nothing."""
-    return tensor_random.fold(key, purpose, number) if draws(walk) else key
+    return tensor_random.fold(key, purpose, number) if draws(pass_) else key
 
 
-def draws_order(walk: Pass) -> bool:
+def draws_order(pass_: Pass) -> bool:
     """Returns whether every epoch has an order of its own."""
-    return walk.shuffle or walk.max_examples is not None
+    return pass_.shuffle or pass_.max_examples is not None
 
 
-def steps_per_epoch(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+def steps_per_epoch(num_examples: tf.Tensor, pass_: Pass) -> tf.Tensor:
     """Returns how many batches an epoch has, as int32 (shapes broadcast).
 
     A client with fewer examples than a batch has one batch of all of them; an empty part none.
     """
-    num_examples = examples_per_epoch(num_examples, walk)
-    size = tf.minimum(walk.batch_size, tf.maximum(num_examples, 1))
-    rounding = 0 if walk.drop_remainder else size - 1
+    num_examples = examples_per_epoch(num_examples, pass_)
+    size = tf.minimum(pass_.batch_size, tf.maximum(num_examples, 1))
+    rounding = 0 if pass_.drop_remainder else size - 1
     return (num_examples + rounding) // size
 
 
-def steps_of_epoch(steps: tf.Tensor, epoch: Any, walk: Pass) -> tf.Tensor:
+def steps_of_epoch(steps: tf.Tensor, epoch: Any, pass_: Pass) -> tf.Tensor:
     """Returns how many of an epoch's steps an epoch takes, in the shape of `steps`."""
-    if walk.num_steps is None:
+    if pass_.num_steps is None:
         return steps
-    return tf.clip_by_value(walk.num_steps - epoch * steps, 0, steps)
+    return tf.clip_by_value(pass_.num_steps - epoch * steps, 0, steps)
 
 
-def num_epochs(steps: tf.Tensor, walk: Pass) -> Any:
+def num_epochs(steps: tf.Tensor, pass_: Pass) -> Any:
     """Returns how many epochs a pass has, of so many steps each: a number, or a tensor in the shape
     of `steps`.
     """
-    if walk.num_steps is None:
-        return walk.num_epochs
-    return tf.where(steps > 0, -(-walk.num_steps // tf.maximum(steps, 1)), 0)
+    if pass_.num_steps is None:
+        return pass_.num_epochs
+    return tf.where(steps > 0, -(-pass_.num_steps // tf.maximum(steps, 1)), 0)
 
 
-def num_steps(num_examples: tf.Tensor, walk: Pass) -> tf.Tensor:
+def num_steps(num_examples: tf.Tensor, pass_: Pass) -> tf.Tensor:
     """Returns how many steps a pass has, in the shape of `num_examples`."""
-    steps = steps_per_epoch(num_examples, walk)
-    if walk.num_steps is None:
-        return walk.num_epochs * steps
-    return tf.where(steps > 0, walk.num_steps, 0)
+    steps = steps_per_epoch(num_examples, pass_)
+    if pass_.num_steps is None:
+        return pass_.num_epochs * steps
+    return tf.where(steps > 0, pass_.num_steps, 0)

@@ -142,8 +142,8 @@ class InGraphClients(Clients):
         try:
             return self._fetch(tf.constant(client_id))
         except (tf.errors.OpError, UnicodeDecodeError) as error:
-            found = f"data that cannot be read ({reason(error)})"
-            raise UserError(f"client {client_id!r}", found) from error
+            finding = f"data that cannot be read ({reason(error)})"
+            raise UserError(f"client {client_id!r}", finding) from error
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""
@@ -160,8 +160,8 @@ class DerivedClients(Clients):
         self._source, self._change, self.in_graph = source, change, source.in_graph
         id_type = tf.TensorSpec([], tf.string)
         traced = tf.function(change, autograph=False)
-        self._made = traced.get_concrete_function(source.spec, id_type)
-        super().__init__(source.ids, _spec_of(self._made.structured_outputs))
+        self._derived = traced.get_concrete_function(source.spec, id_type)
+        super().__init__(source.ids, _spec_of(self._derived.structured_outputs))
 
     @property
     def nbytes(self) -> int | None:
@@ -176,7 +176,7 @@ class DerivedClients(Clients):
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
         parts = tf.nest.map_structure(tf.convert_to_tensor, dict(self._source.fetch(client_id)))
-        return self._made(parts, tf.constant(client_id))
+        return self._derived(parts, tf.constant(client_id))
 
     def load(self, client_id: tf.Tensor) -> Parts:
         """Returns one client's parts from a string tensor, inside a graph."""

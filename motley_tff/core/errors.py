@@ -45,7 +45,7 @@ class UserError(Exception):
 
     Attributes:
       where: What is wrong: a `Name`, or a path, its line and column. Alone it is the whole message.
-      found: What is there: a `Name`'s value, or words; None where there is nothing to show.
+      finding: What is there: a `Name`'s value, or words; None where there is nothing to show.
       expected: What should be there, in words.
       advice: What to do, in words.
     """
@@ -53,11 +53,11 @@ class UserError(Exception):
     exit_status = 2
 
     def __init__(
-        self, where: Name | str = "", found: Any = None, expected: str = "", advice: str = ""
+        self, where: Name | str = "", finding: Any = None, expected: str = "", advice: str = ""
     ):
         """Makes the error of its parts."""
-        super().__init__(where, found, expected, advice)
-        self.where, self.found, self.expected, self.advice = where, found, expected, advice
+        super().__init__(where, finding, expected, advice)
+        self.where, self.finding, self.expected, self.advice = where, finding, expected, advice
 
     def __str__(self) -> str:
         """Returns the line with the names of Python."""
@@ -65,13 +65,13 @@ class UserError(Exception):
 
     def line(self, with_flags: bool = False) -> str:
         """Returns one line of the parts, whatever was quoted in them; names are flags or fields."""
-        head, found = str(self.where), self.found
-        if isinstance(self.where, Name) and found is not None:
+        head, finding = str(self.where), self.finding
+        if isinstance(self.where, Name) and finding is not None:
             if with_flags:
-                head, found = f"{head}={_as_flag(found)}", None
+                head, finding = f"{head}={_as_flag(finding)}", None
             else:
-                found = repr(found)
-        clauses = [f"found {found}"] if found is not None else []
+                finding = repr(finding)
+        clauses = [f"found {finding}"] if finding is not None else []
         clauses += [f"expected {self.expected}"] if self.expected else []
         text = f"{head}{': ' if head and clauses else ''}{', '.join(clauses)}"
         text += f"; {self.advice}" if self.advice else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
 # weights -> scalar that is added to a batch's loss.
-Penalty = Callable[[Weights], "tf.Tensor"]
+Penalty = Callable[[Weights], Any]
 # (a batch's loss, the model's outputs) -> what is minimized in its place.
 Objective = Callable[["tf.Tensor", "tf.Tensor"], "tf.Tensor"]
 
@@ -98,15 +99,11 @@ def start(
     task: task_lib.Task, optimizer: Any, weights: Weights, trained: Sequence[bool]
 ) -> Learner:
     """Returns a learner with a fresh optimizer state; see `train`."""
-    weights = tuple(weights)
-    specs = tuple(
-        tf.TensorSpec(shape, tf.float32)
-        for shape, is_trained in zip(task.model.shapes, trained, strict=True)
-        if is_trained
-    )
+    shapes = itertools.compress(task.model.shapes, trained)
+    specs = tuple(tf.TensorSpec(shape, tf.float32) for shape in shapes)
     # Hyperparameters in the state are Python floats at first; a loop's carry holds tensors.
     state = tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
-    return Learner(weights, state, zero_sums(task))
+    return Learner(tuple(weights), state, zero_sums(task))
 
 
 def train(
@@ -129,9 +126,14 @@ def train(
     gradients_, sums = gradients(
         task, learner.weights, batch, learner.sums, trained, penalty, objective
     )
-    variables = tuple(w for w, t in zip(learner.weights, trained, strict=True) if t)
-    state, new = optimizer.next(learner.optimizer_state, variables, gradients_)
-    return Learner(merge(learner.weights, new, trained), state, sums)
+    return step(optimizer, learner, gradients_, trained)._replace(sums=sums)
+
+
+def step(optimizer: Any, learner: Learner, gradients: Weights, trained: Sequence[bool]) -> Learner:
+    """Returns the learner after an optimizer's step along the gradients of its trained weights."""
+    variables = tuple(itertools.compress(learner.weights, trained))
+    state, new = optimizer.next(learner.optimizer_state, variables, gradients)
+    return Learner(merge(learner.weights, new, trained), state, learner.sums)
 
 
 def gradients(
@@ -144,7 +146,7 @@ def gradients(
     objective: Objective | None = None,
 ) -> tuple[Weights, Sums]:
     """Returns (gradients of the trained weights, sums with the batch added); see `train`."""
-    variables = tuple(w for w, t in zip(weights, trained, strict=True) if t)
+    variables = tuple(itertools.compress(weights, trained))
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
         outputs = task.model.predict(weights, batch.x, True, batch.key)

@@ -96,24 +96,24 @@ class Option:
         except ValueError:
             return text  # The check says what was expected.
 
-    def check(self, value: Any, given: Any = None) -> Any:
+    def check(self, value: Any, source: Any = None) -> Any:
         """Returns a value as its type has it, NumPy's numbers made Python's.
 
         Args:
           value: The value.
-          given: What it was read from, for messages.
+          source: What it was read from, for messages.
 
         Raises:
           UserError: If it has another type, or is out of its bounds.
         """
         if value is None and type(None) in _kinds(self.hint):
             return None
-        value, shown = _plain(value), value if given is None else given
+        value, shown = _plain(value), value if source is None else source
         if not self.is_list:
-            return self._one(value, shown)
+            return self._checked(value, shown)
         if isinstance(value, str) or not isinstance(value, Iterable):
             self.refuse(shown, "several values, such as a tuple")
-        parts = tuple(self._one(_plain(part), shown) for part in value)
+        parts = tuple(self._checked(_plain(part), shown) for part in value)
         texts = [f"{part:g}" if isinstance(part, float) else part for part in parts]
         if len(set(texts)) < len(texts) and not self.may_repeat:
             self.refuse(shown, f"different values, each {self.expected}")
@@ -121,7 +121,7 @@ class Option:
             self.refuse(shown, "at least one")
         return parts
 
-    def _one(self, value: Any, shown: Any) -> Any:
+    def _checked(self, value: Any, shown: Any) -> Any:
         """Returns a value, or a member of a tuple."""
         if self.choices:
             is_right = isinstance(value, str) and value in self.choices

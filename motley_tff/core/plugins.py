@@ -43,10 +43,10 @@ class Plugin(NamedTuple):
         """Package and version, as run.json has them."""
         return f"{self.package} {self.version}"
 
-    def error(self, found: str | None, expected: str = "", advice: str = "") -> UserError:
+    def error(self, finding: str | None, expected: str = "", advice: str = "") -> UserError:
         """Returns an error that names the package and the entry point."""
         entry = f"{_WHAT[self.point.group]} {self.name!r} ({self.point.value})"
-        return UserError(f"plug-in {self.origin}, {entry}", found, expected, advice)
+        return UserError(f"plug-in {self.origin}, {entry}", finding, expected, advice)
 
     def load(self) -> Any:
         """Imports and returns the object; UserError with the reason if that is not possible."""
@@ -55,8 +55,8 @@ class Plugin(NamedTuple):
         try:
             return self.point.load()
         except Exception as error:  # Whatever its code raises.
-            found = f"no way to import it ({described(error)})"
-            raise self.error(found, advice="mend the package, or uninstall it") from error
+            finding = f"no way to import it ({described(error)})"
+            raise self.error(finding, advice="mend the package, or uninstall it") from error
 
 
 def described(error: BaseException, file: str = "") -> str:
@@ -74,11 +74,11 @@ def described(error: BaseException, file: str = "") -> str:
 @functools.cache
 def installed(group: str) -> Mapping[str, Plugin]:
     """Returns the plug-ins of a group by name, sorted; `installed.cache_clear()` looks anew."""
-    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    points_of: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in importlib.metadata.entry_points(group=group):
         if _package(point) != _OURS:
-            found.setdefault(point.name, []).append(point)
-    return {name: _plugin(points) for name, points in sorted(found.items())}
+            points_of.setdefault(point.name, []).append(point)
+    return {name: _plugin(points) for name, points in sorted(points_of.items())}
 
 
 def ours(group: str) -> Mapping[str, Plugin]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.core import errors, options
 from motley_tff.core.algorithm import Algorithm, Communicated
+from motley_tff.core.client_work import Batch, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -16,7 +18,7 @@ from motley_tff.core.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Generator(fedavg.FedAvg):
+class GenerativeAlgorithm(fedavg.FedAvg):
     """FedAvg's hyperparameters, and
 
     Attributes:
@@ -46,7 +48,7 @@ class Generator(fedavg.FedAvg):
             name = options.name_of(self, "train_epochs")
             raise UserError(name, self.train_epochs, expected, "leave one of them out")
 
-    def with_defaults(self, personalization: Any, total_rounds: int) -> fedavg.FedAvg:
+    def with_defaults(self, personalization: Any, total_rounds: int) -> GenerativeAlgorithm:
         """Returns the generator with its published rate and, of adam, betas."""
         optimizer, published = self.client_optimizer, type(self).client_optimizer
         rate = optimizer.learning_rate
@@ -57,6 +59,10 @@ class Generator(fedavg.FedAvg):
             parameters = {**published.parameters, **optimizer.parameters}
             optimizer = dataclasses.replace(optimizer, parameters=parameters)
         return dataclasses.replace(self, client_optimizer=optimizer)
+
+    def local_pass(self, task: Task, step: Callable[[Any, Batch], Any]) -> Pass:
+        """Returns FedAvg's epochs, or so many batches."""
+        return dataclasses.replace(super().local_pass(task, step), num_steps=self.train_steps)
 
     def finished(self, algorithm: Algorithm, task: Task, first_state: Any) -> Algorithm:
         """Returns an algorithm whose clients start from `first_state`, tensors, if they keep one;

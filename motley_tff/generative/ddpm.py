@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg, optimizers
+from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import tensor_random
@@ -104,8 +104,8 @@ def sample(
 
 
 @dataclasses.dataclass(frozen=True)
-class Ddpm(base.Generator):
-    """`Generator`'s hyperparameters, and
+class Ddpm(base.GenerativeAlgorithm):
+    """`GenerativeAlgorithm`'s hyperparameters, and
 
     Attributes:
       server_decay: The mean's decay a round, from 0, which is no mean, to below 1.
@@ -124,7 +124,7 @@ class Ddpm(base.Generator):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg of the net and of its mean, which clients neither get nor send."""
-        plain = fedavg.build(task, self, initial_weights, train_steps=self.train_steps)
+        plain = super().build(task, initial_weights)
         work, first = plain.work, tuple(initial_weights)
 
         def init(broadcast, state, client):
@@ -149,7 +149,7 @@ class Ddpm(base.Generator):
             global_model=lambda weights: weights["mean"],
             communicated=Communicated(first, first),
         )
-        optimizer = optimizers.build(self.client_optimizer)
+        optimizer = optimizers.build_optimizer(self.client_optimizer)
         return self.finished(algorithm, task, base.first_state(optimizer, first))
 
 

@@ -13,13 +13,13 @@ counted anew in each round, unless a silo keeps its optimizers: then it keeps th
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
+from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
 from motley_tff.core import (
     client_work,
     clients as clients_lib,
@@ -64,6 +64,7 @@ class Pair(NamedTuple):
         return self.critic.predict(weights, x, False, tf.zeros([2], tf.int32))
 
 
+@functools.lru_cache(maxsize=1)
 def pair_of(model: functional_model.FunctionalModel) -> Pair:
     """Returns the nets of a `datasets.models.image_gan.ImageGan`."""
     whole: Any = model.build()
@@ -79,8 +80,8 @@ def pair_of(model: functional_model.FunctionalModel) -> Pair:
 
 
 @dataclasses.dataclass(frozen=True)
-class WganGp(base.Generator):
-    """`Generator`'s hyperparameters, and
+class WganGp(base.GenerativeAlgorithm):
+    """`GenerativeAlgorithm`'s hyperparameters, and
 
     Attributes:
       n_critic: Critic's updates, a batch each, for one of the generator's.
@@ -113,23 +114,20 @@ class WganGp(base.Generator):
         """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if most clients
         have too few pictures for a step of the generator.
         """
-        pair = pair_of(task.model)
-        work = _client_work(task, self, pair)
-        self._check_clients(task, work.passes[0])
-        algorithm = Algorithm(
-            name=self.card.name,
-            initial_weights=tuple(initial_weights),
-            work=work,
-            server_optimizer=optimizers.build(self.server_optimizer),
-        )
-        optimizer = optimizers.build(self.client_optimizer)
+        algorithm = super().build(task, initial_weights)
+        self._check_clients(task, algorithm.work.passes[0])
+        optimizer, pair = build_optimizer(self.client_optimizer), pair_of(task.model)
         return self.finished(algorithm, task, _first_state(optimizer, pair, initial_weights))
 
-    def _check_clients(self, task: Task, walk: Pass) -> None:
+    def client_work(self, task: Task) -> ClientWork:
+        """Returns a client's round, of a task whose model is an `ImageGan`."""
+        return _client_work(task, self, pair_of(task.model))
+
+    def _check_clients(self, task: Task, pass_: Pass) -> None:
         if self.train_steps is not None or self.keep_optimizer_state:
             return
         pictures = [clients_lib.num_rows(task.train.fetch(i)["train"]) for i in task.train.ids]
-        steps = client_work.num_steps(tf.constant(pictures), walk)
+        steps = client_work.num_steps(tf.constant(pictures), pass_)
         most = sorted(steps.numpy().tolist())[len(pictures) // 2]
         if most < self.n_critic:
             critic, steps = (options.name_of(self, name) for name in ("n_critic", "train_steps"))
@@ -141,7 +139,9 @@ class WganGp(base.Generator):
             )  # fmt: skip
 
 
-class _Carry(NamedTuple):
+class WganClient(NamedTuple):
+    """A client in a round: the weights as they came, both nets, and its weight."""
+
     incoming: Weights
     generator: Weights
     critic: Weights
@@ -152,7 +152,7 @@ class _Carry(NamedTuple):
 
 
 def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
-    optimizer = optimizers.build(params.client_optimizer)
+    optimizer = build_optimizer(params.client_optimizer)
     gap = task.metric.name
 
     def init(broadcast, client_state, client):
@@ -161,21 +161,20 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         if params.keep_optimizer_state:
             states, steps = client_state
         weight = tf.cast(client.num_examples["train"], tf.float32)
-        return _Carry(
-            tuple(broadcast), *nets, tuple(states), steps, weight, learning.zero_sums(task)
-        )
+        sums = learning.zero_sums(task)
+        return WganClient(tuple(broadcast), *nets, tuple(states), steps, weight, sums)
 
     def train_critic(carry, batch):
         x, size = batch.x, tf.shape(batch.x)[0]
         noise, mixing = (
             tensor_random.fold(batch.key, tensor_random.LAYER, i) for i in (_NOISE, _MIXING)
         )
-        made = pair.make(carry.generator, noise, size)
+        generated = pair.make(carry.generator, noise, size)
         u = tf.reshape(tensor_random.uniform(mixing, [size]), [-1, 1, 1, 1])
-        between = made + u * (x - made)
+        between = generated + u * (x - generated)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(carry.critic)
-            gaps = pair.scores(carry.critic, x) - pair.scores(carry.critic, made)
+            gaps = pair.scores(carry.critic, x) - pair.scores(carry.critic, generated)
             slopes = _slopes(pair, carry.critic, between)
             losses = params.penalty * tf.square(slopes - 1.0) - gaps
             loss = _mean(losses, batch.mask)
@@ -190,8 +189,8 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         key = tensor_random.fold(batch.key, tensor_random.LAYER, _GENERATOR_NOISE)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(carry.generator)
-            made = pair.make(carry.generator, key, tf.shape(batch.x)[0])
-            loss = -_mean(pair.scores(carry.critic, made), batch.mask)
+            generated = pair.make(carry.generator, key, tf.shape(batch.x)[0])
+            loss = -_mean(pair.scores(carry.critic, generated), batch.mask)
         gradients = tape.gradient(loss, carry.generator)
         return optimizer.next(carry.states[0], carry.generator, gradients)
 
@@ -210,17 +209,7 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         state = (carry.states, carry.steps) if params.keep_optimizer_state else ()
         return ClientOutput(update, carry.weight, state, carry.sums)
 
-    walk = Pass(
-        part="train",
-        step=step,
-        batch_size=params.train_batch_size,
-        num_epochs=params.train_epochs,
-        num_steps=params.train_steps,
-        shuffle=True,
-        drop_remainder=task.drop_remainder,
-        training=True,
-    )
-    return ClientWork(init, (walk,), finish)
+    return ClientWork(init, (params.local_pass(task, step),), finish)
 
 
 def _first_state(optimizer: Any, pair: Pair, weights: Weights) -> tuple[tuple[Any, Any], tf.Tensor]:

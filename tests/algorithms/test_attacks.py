@@ -39,16 +39,16 @@ def test_a_seeded_share_sends_its_update_times_minus_the_factor():
     (attacker,) = attacks.attackers(task, attacks.parse("sign_flip:0.2:10"), 3)
     chosen = {attacks.attackers(task, attacks.parse("sign_flip:0.2:1"), s)[0] for s in range(20)}
     assert len(chosen) > 3
-    (found,) = _one_round(task, _attacked(task, "sign_flip:0.2:10"))
+    (update,) = _one_round(task, _attacked(task, "sign_flip:0.2:10"))
     honest = sum(value for name, value in _MEANS.items() if name != attacker)
-    assert found.item() == pytest.approx((honest - 10 * _MEANS[attacker]) / 5)
+    assert update.item() == pytest.approx((honest - 10 * _MEANS[attacker]) / 5)
 
 
 @pytest.mark.parametrize("robust", [None, "median", "trimmed_mean"])
 def test_without_an_attack_robust_means_are_of_clients_not_examples(robust):
     task = _scalar()
-    (found,) = _one_round(task, _STEP.build(task, task.model.initial_weights(0)), robust)
-    assert found.item() == pytest.approx(3.0)
+    (update,) = _one_round(task, _STEP.build(task, task.model.initial_weights(0)), robust)
+    assert update.item() == pytest.approx(3.0)
 
 
 def test_what_is_left_out_moves_nothing():
@@ -147,5 +147,5 @@ def test_a_trimmed_mean_that_leaves_nobody_out_is_said(share, cohort, rounds, sa
                     task, FedBabu(), rounds=rounds, clients_per_round=cohort,
                     backend=motley.BackendConfig("sequential", **aggregator),
                 )  # fmt: skip
-    lines = [str(one.message) for one in caught if "trimmed_mean" in str(one.message)]
+    lines = [str(warning.message) for warning in caught if "trimmed_mean" in str(warning.message)]
     assert [said in line for line in lines] == [True] * bool(said)

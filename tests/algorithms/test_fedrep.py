@@ -27,8 +27,8 @@ def test_by_hand():
             heads += _RATE * (_MEANS - shared - heads)
         bodies = shared + _RATE * (_MEANS - shared - heads)
         shared = np.average(bodies, weights=_SIZES)
-    _, (found,) = run.weights
-    np.testing.assert_allclose(found.item(), shared, rtol=1e-5)
+    _, (trained,) = run.weights
+    np.testing.assert_allclose(trained.item(), shared, rtol=1e-5)
     own = [layers[0].item() for layers in run.client_states.values()]
     np.testing.assert_allclose(own, heads, rtol=1e-5)
     assert algorithm.bytes_per_client == (4, 4)

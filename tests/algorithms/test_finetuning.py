@@ -14,8 +14,8 @@ _SGD = optimizers.OptimizerConfig("sgd", 1.0)
 def curves(task, params, weights):
     """Returns the first test client's `{metric: [candidates]}`."""
     work = params.build(task).work(("evaluation",), task.personalization_part("test"))
-    (found,) = toy.evaluate(task, work, weights, task.test.ids[:1]).values()
-    return found["curves"]["evaluation"]
+    (metrics,) = toy.evaluate(task, work, weights, task.test.ids[:1]).values()
+    return metrics["curves"]["evaluation"]
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def test_curves_by_hand(rates, epochs, reached):
     """Personalization at 2, evaluation at 4, from 0."""
     task = toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])})
     params = FineTuning(_SGD, rates, epochs)
-    found = curves(task, params, task.model.initial_weights(0))
+    scores = curves(task, params, task.model.initial_weights(0))
     expected = [0.5 * (4 - w) ** 2 for w in reached]
-    np.testing.assert_allclose(found["half_squared_error"], expected, rtol=1e-6)
-    np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
+    np.testing.assert_allclose(scores["half_squared_error"], expected, rtol=1e-6)
+    np.testing.assert_allclose(scores["loss"], expected, rtol=1e-6)
     assert len(params.candidates) == len(reached)
 
 
@@ -60,19 +60,19 @@ def test_a_candidate_does_not_depend_on_what_is_scored_beside():
     silo = toy.without_keras(toy.classifier_silos((6,)))
     weights = silo.model.initial_weights(0)
     work = FineTuning(_SGD, (0.3,), 2, batch_size=3).build(silo).work
-    found = []
+    losses = []
     for parts in (("valid",), ("test", "valid", "train")):
-        (one,) = toy.evaluate(silo, work(parts, "train"), weights).values()
-        found.append(one["curves"]["valid"]["loss"])
-    np.testing.assert_array_equal(*found)
+        (metrics,) = toy.evaluate(silo, work(parts, "train"), weights).values()
+        losses.append(metrics["curves"]["valid"]["loss"])
+    np.testing.assert_array_equal(*losses)
 
 
 def test_dropout_is_drawn_where_a_model_trains_and_not_where_it_is_scored(classes):
     weights, params = classes.model.initial_weights(0), FineTuning(_SGD, (0.3,), 1)
-    found, plain = (
+    tuned, plain = (
         curves(task, params, weights)["loss"] for task in (classes, toy.without_dropout(classes))
     )
-    assert found[0] == pytest.approx(plain[0], rel=1e-6) and found[1] != pytest.approx(plain[1])
+    assert tuned[0] == pytest.approx(plain[0], rel=1e-6) and tuned[1] != pytest.approx(plain[1])
 
 
 def test_last_layer_leaves_the_rest_alone(classes):
@@ -88,7 +88,7 @@ def test_last_layer_leaves_the_rest_alone(classes):
 def test_silo_parts_are_all_scored():
     task = toy.scalar_task({"a": [2.0, 2.0]}, setting="cross_silo")
     work = FineTuning(_SGD, (0.5,), 1).build(task).work(("valid", "test"), "train")
-    found = toy.evaluate(task, work, task.model.initial_weights(0))["a"]
-    assert set(found["curves"]) == {"valid", "test"}
-    np.testing.assert_allclose(found["curves"]["test"]["loss"], [2.0, 0.5])
-    assert found["num_examples"] == {"train": 2, "valid": 2, "test": 2}
+    metrics = toy.evaluate(task, work, task.model.initial_weights(0))["a"]
+    assert set(metrics["curves"]) == {"valid", "test"}
+    np.testing.assert_allclose(metrics["curves"]["test"]["loss"], [2.0, 0.5])
+    assert metrics["num_examples"] == {"train": 2, "valid": 2, "test": 2}

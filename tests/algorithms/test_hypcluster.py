@@ -47,16 +47,16 @@ def _choices(task, weights, ids=None):
 
 
 def test_one_round_by_hand(task):
-    found, results = _train(task, _params(), [0.0, 1.0])
+    models, results = _train(task, _params(), [0.0, 1.0])
     # c is nearer to 0 and moves it to -0.5; a and b take 1: means 1.5 (2 examples) and 2.25.
-    np.testing.assert_allclose(found, [-0.5, (2 * 1.5 + 2.25) / 3], rtol=1e-6)
+    np.testing.assert_allclose(models, [-0.5, (2 * 1.5 + 2.25) / 3], rtol=1e-6)
     assert results[0]["cluster_1_share"] == pytest.approx(1 / 3)
     assert results[0]["cluster_2_share"] == pytest.approx(2 / 3)
 
 
 def test_one_cluster_is_trained_by_all(task):
-    found, _ = _train(task, _params(), [0.3])
-    np.testing.assert_allclose(found, (0.3 + np.mean([2.0, 2.0, 3.5, -1.0])) / 2, rtol=1e-6)
+    models, _ = _train(task, _params(), [0.3])
+    np.testing.assert_allclose(models, (0.3 + np.mean([2.0, 2.0, 3.5, -1.0])) / 2, rtol=1e-6)
 
 
 def test_as_many_clusters_as_clients_at_most(task):
@@ -80,8 +80,8 @@ def test_shared_base_layers_by_hand(task):
 
 
 def test_equal_models_go_to_the_first(task):
-    found, results = _train(task, _params(), [0.0, 0.0])
-    assert results[0]["cluster_1_share"] == 1.0 and found[1] == 0.0
+    models, results = _train(task, _params(), [0.0, 0.0])
+    assert results[0]["cluster_1_share"] == 1.0 and models[1] == 0.0
 
 
 def test_a_cluster_that_never_had_a_client_stays():
@@ -90,8 +90,8 @@ def test_a_cluster_that_never_had_a_client_stays():
     # Round 1: a takes model 1 at 0, which moves by 1 to 1. Momentum is -1.
     # Round 2: it moves by 0.5 * 1 + 0.5 = 1 to 2, where the loss is 0.
     for steps_empty in (False, True):  # Without momentum there is no step to make.
-        found, _ = _train(only, params, [0.0, 5.0], rounds=2, steps_empty_clusters=steps_empty)
-        np.testing.assert_allclose(found, [2.0, 5.0], rtol=1e-6)
+        models, _ = _train(only, params, [0.0, 5.0], rounds=2, steps_empty_clusters=steps_empty)
+        np.testing.assert_allclose(models, [2.0, 5.0], rtol=1e-6)
 
 
 def test_a_cluster_that_lost_its_client_by_hand():
@@ -106,8 +106,8 @@ def test_a_cluster_that_lost_its_client_by_hand():
 
 
 def test_a_model_that_is_no_number_is_not_taken(task):
-    found, results = _train(task, _params(), [np.nan, 1.0])
-    assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(found[1])
+    models, results = _train(task, _params(), [np.nan, 1.0])
+    assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(models[1])
 
 
 def test_a_model_whose_outputs_are_infinite_is_not_taken_where_its_loss_is_finite(task):
@@ -128,8 +128,8 @@ def test_the_regularizer_counts_in_the_choice(task):
     assert plain[0]["cluster_2_share"] == pytest.approx(1 / 3)
     assert results[0]["cluster_1_share"] == 1.0
     # v, at -0.5: losses 0.845 and 0.605, regularizer 0.32 and 1.28.
-    for one, cluster in ((task, 1), (regularized, 0)):
-        assert _choices(one, [0.8, -1.6], ["v"])["v"]["cluster"] == cluster
+    for variant, cluster in ((task, 1), (regularized, 0)):
+        assert _choices(variant, [0.8, -1.6], ["v"])["v"]["cluster"] == cluster
 
 
 def test_balance_by_hand(task):
@@ -157,17 +157,17 @@ def test_balance_ends_a_collapse():
     collapsed, without = _train(planted, _params(), first, rounds=4)
     assert all(result["cluster_1_share"] == 1.0 for result in without)
     np.testing.assert_allclose(collapsed, [3 / 2**4, 3.5], rtol=1e-6)
-    found, balanced = _train(planted, _params(), first, rounds=4, balance=4.0, balance_rounds=6)
+    models, balanced = _train(planted, _params(), first, rounds=4, balance=4.0, balance_rounds=6)
     assert [result["cluster_1_share"] for result in balanced] == [1.0, 0.5, 0.5, 0.5]
     # Each goes half of its way in each of three rounds.
-    np.testing.assert_allclose(found, [-1 + 2.5 / 2**3, 1 + 2.5 / 2**3], rtol=1e-6)
+    np.testing.assert_allclose(models, [-1 + 2.5 / 2**3, 1 + 2.5 / 2**3], rtol=1e-6)
 
 
 def test_the_choice_of_held_out_clients(task):
     """By the personalization part alone: v is nearer to -1, w to 3, whatever they evaluate on."""
-    found = _choices(task, [-1.0, 3.0])
-    assert (found["v"]["cluster"], found["w"]["cluster"]) == (0, 1)
+    metrics = _choices(task, [-1.0, 3.0])
+    assert (metrics["v"]["cluster"], metrics["w"]["cluster"]) == (0, 1)
     np.testing.assert_allclose(
-        found["v"]["curves"]["evaluation"]["loss"], [0.125, 0.125], rtol=1e-6
+        metrics["v"]["curves"]["evaluation"]["loss"], [0.125, 0.125], rtol=1e-6
     )
-    np.testing.assert_allclose(found["w"]["curves"]["evaluation"]["loss"], [2.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(metrics["w"]["curves"]["evaluation"]["loss"], [2.0, 2.0], rtol=1e-6)

@@ -28,8 +28,8 @@ def backend(request):
 def _scores(task, weights, params, part, backend=None):
     """Returns `{test client: {metric: [candidates]}}`."""
     work = params.build(task).work((part,), task.personalization_part("test"))
-    found = toy.evaluate(task, work, weights, backend=backend)
-    return {client_id: metrics["curves"][part] for client_id, metrics in found.items()}
+    by_client = toy.evaluate(task, work, weights, backend=backend)
+    return {client_id: metrics["curves"][part] for client_id, metrics in by_client.items()}
 
 
 def _linear_data(seed, kind):
@@ -63,13 +63,13 @@ def _outputs(parts):
 
 def test_svm_is_scikit_learns_classifier(backend):
     task = vehicle.create_task_from_data(*_linear_data(0, "svm"), seed=1)
-    for client_id, found in _scores(task, _LINEAR, PARAMS, "test", backend).items():
+    for client_id, curves in _scores(task, _LINEAR, PARAMS, "test", backend).items():
         parts = task.test.fetch(client_id)
         labels, scores = parts["test"]["target"], [*_candidates(parts, _outputs(parts))]
         expected = [np.mean(np.where(score >= 0, 1, -1) == labels) for score in scores]
-        np.testing.assert_allclose(found["accuracy"], expected, atol=1e-6)
+        np.testing.assert_allclose(curves["accuracy"], expected, atol=1e-6)
         areas = [_area(labels, score) for score in scores]
-        np.testing.assert_allclose(found["roc_auc"], areas, atol=1e-6)
+        np.testing.assert_allclose(curves["roc_auc"], areas, atol=1e-6)
 
 
 def _area(labels, scores):
@@ -82,11 +82,11 @@ def _area(labels, scores):
 @pytest.mark.usefixtures("eagerly")
 def test_regression_is_scikit_learns():
     task = school.create_task_from_data(*_linear_data(1, "regression"), seed=1)
-    for client_id, found in _scores(task, _LINEAR, PARAMS, "test").items():
+    for client_id, curves in _scores(task, _LINEAR, PARAMS, "test").items():
         parts = task.test.fetch(client_id)
         errors = [score - parts["test"]["target"] for score in _candidates(parts, _outputs(parts))]
         expected = [np.mean(0.5 * error**2) for error in errors]
-        np.testing.assert_allclose(found["loss"], expected, rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(curves["loss"], expected, rtol=2e-5, atol=1e-7)
 
 
 class _NoOpinion:
@@ -135,34 +135,34 @@ def test_classification_by_hand(at, labels, where, coefficient, expected):
     )
     task = toy.with_held_out(toy.classifier_task(), held_out)
     task = dataclasses.replace(task, model=dataclasses.replace(task.model, build=_NoOpinion))
-    found = _scores(task, (), KnnPer((max(2, len(at)),), (coefficient,)), "evaluation")
-    losses = [curves["loss"] for curves in found.values()]
+    scores = _scores(task, (), KnnPer((max(2, len(at)),), (coefficient,)), "evaluation")
+    losses = [curves["loss"] for curves in scores.values()]
     np.testing.assert_allclose(losses, [(np.log(3), -np.log(p)) for p in expected], rtol=1e-4)
 
 
 def test_a_neighbour_at_distance_zero_silences_the_others():
-    found = knn_per.Neighbours(
+    neighbours = knn_per.Neighbours(
         tf.constant([[0.0, 0.0, 1.0], [1.0, 3.0, 9.0]]), tf.zeros([2, 3]),
         tf.constant([[True, True, True], [True, True, False]]),
     )  # fmt: skip
-    shares = knn_per.inverse_distance_shares(found)
+    shares = knn_per.inverse_distance_shares(neighbours)
     np.testing.assert_allclose(shares, [[0.5, 0.5, 0], [0.75, 0.25, 0]])
 
 
 def test_distances_by_matrix_product_are_the_same():
     rng = np.random.default_rng(0)
-    memory = knn_per.Memory(
+    datastore = knn_per.Datastore(
         tf.constant(rng.normal(size=(50, 8)), tf.float32),
         tf.range(50), tf.cast(tf.range(50) < 40, tf.float32), tf.constant(50),
     )  # fmt: skip
     embeddings = tf.constant(rng.normal(size=(20, 8)), tf.float32)
-    one, other = (knn_per.nearest(memory, embeddings, 5, exact) for exact in (True, False))
-    np.testing.assert_array_equal(one.values, other.values)
-    np.testing.assert_allclose(one.distances, other.distances, rtol=1e-4)
-    reference = neighbors.NearestNeighbors(n_neighbors=5).fit(memory.embeddings[:40])
+    precise, other = (knn_per.nearest(datastore, embeddings, 5, exact) for exact in (True, False))
+    np.testing.assert_array_equal(precise.values, other.values)
+    np.testing.assert_allclose(precise.distances, other.distances, rtol=1e-4)
+    reference = neighbors.NearestNeighbors(n_neighbors=5).fit(datastore.embeddings[:40])
     distances, places = reference.kneighbors(embeddings)
-    np.testing.assert_array_equal(one.values, places)
-    np.testing.assert_allclose(one.distances, distances, rtol=1e-5)
+    np.testing.assert_array_equal(precise.values, places)
+    np.testing.assert_allclose(precise.distances, distances, rtol=1e-5)
 
 
 def test_labels_of_candidates():

@@ -208,24 +208,26 @@ def test_mocha_by_hand(task):
     own, (others,) = weights[1]
     np.testing.assert_allclose(own, np.diag(s), rtol=1e-4)
     np.testing.assert_allclose(others.ravel(), s @ w - np.diag(s) * w, rtol=1e-4)
-    found = algorithm.matrices(list(states.values()))["relations"]
-    np.testing.assert_allclose(found, s, atol=1e-5)
+    relations = algorithm.matrices(list(states.values()))["relations"]
+    np.testing.assert_allclose(relations, s, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4), (5, 1)])
 def test_relations(shape):
     w = np.random.default_rng(0).normal(size=shape)
-    found = mocha.relations((tf.constant(w[:, :1], tf.float32), tf.constant(w[:, 1:], tf.float32)))
-    np.testing.assert_allclose(found, _relations(w), atol=1e-5)
+    relations = mocha.relations(
+        (tf.constant(w[:, :1], tf.float32), tf.constant(w[:, 1:], tf.float32))
+    )
+    np.testing.assert_allclose(relations, _relations(w), atol=1e-5)
     if shape[0] <= shape[1]:
         root = scipy.linalg.sqrtm(w @ w.T).real
-        np.testing.assert_allclose(found, root / np.trace(root), atol=1e-5)
+        np.testing.assert_allclose(relations, root / np.trace(root), atol=1e-5)
 
 
 def test_relations_of_models_that_are_all_zero():
     """As in the first round of a linear model: no relation, not a number that is none."""
-    found = mocha.relations((tf.zeros([4, 2]),))
-    np.testing.assert_allclose(found, np.eye(4) / 4, atol=1e-6)
+    relations = mocha.relations((tf.zeros([4, 2]),))
+    np.testing.assert_allclose(relations, np.eye(4) / 4, atol=1e-6)
 
 
 def test_scoring_of_personal_models(task):

@@ -16,14 +16,14 @@ GRADIENTS = [
 
 def steps(name, gradients=GRADIENTS, **parameters):
     """Returns the weights after each step."""
-    optimizer = optimizers.build(optimizers.OptimizerConfig(name, RATE, parameters))
+    optimizer = optimizers.build_optimizer(optimizers.OptimizerConfig(name, RATE, parameters))
     weights = tuple(map(tf.constant, START))
     specs = tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
-    state, found = optimizer.initialize(specs), []
+    state, path = optimizer.initialize(specs), []
     for gradient in gradients:
         state, weights = optimizer.next(state, weights, gradient)
-        found.append([w.numpy() for w in weights])
-    return found
+        path.append([w.numpy() for w in weights])
+    return path
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -35,8 +35,8 @@ def test_sgd_is_kerass(momentum, nesterov):
         GRADIENTS, steps("sgd", momentum=momentum, nesterov=nesterov), strict=True
     ):
         keras.apply_gradients(zip(map(tf.constant, gradient), variables, strict=True))
-        for one, other in zip(mine, variables, strict=True):
-            np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-6)
+        for weight, other in zip(mine, variables, strict=True):
+            np.testing.assert_allclose(weight, other.numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("momentum", "factor"), [(0.0, 1.0), (0.5, 1.5)])
@@ -51,8 +51,8 @@ def test_sgd_takes_sparse_and_absent_gradients(momentum, factor):
 def test_adagrad_by_its_formula():
     """Epsilon is inside the root; Duchi et al. have it outside."""
     weight, total, epsilon = START[1].astype(np.float64), 0.1, 0.5
-    found = steps("adagrad", epsilon=epsilon)
-    for (_, gradient), (_, mine) in zip(GRADIENTS, found, strict=True):
+    path = steps("adagrad", epsilon=epsilon)
+    for (_, gradient), (_, mine) in zip(GRADIENTS, path, strict=True):
         total = total + gradient**2
         weight = weight - RATE * gradient / np.sqrt(total + epsilon)
         np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)
@@ -73,8 +73,8 @@ def test_rmsprop_is_kerass_legacy_one():
 def test_rmsprop_by_its_formula():
     decay, epsilon = 0.8, 0.01
     weight, mean = START[1].astype(np.float64), 0.0
-    found = steps("rmsprop", decay=decay, epsilon=epsilon)
-    for (_, gradient), (_, mine) in zip(GRADIENTS, found, strict=True):
+    path = steps("rmsprop", decay=decay, epsilon=epsilon)
+    for (_, gradient), (_, mine) in zip(GRADIENTS, path, strict=True):
         mean = decay * mean + (1 - decay) * gradient**2
         weight = weight - RATE * gradient / (np.sqrt(mean) + epsilon)
         np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)

@@ -35,8 +35,8 @@ def weights(silos):
 
 def _curves(task, personalization, weights, states=None, backend=None):
     work = personalization.work(("test",), "train")
-    found = toy.evaluate(task, work, weights, None, states, backend)
-    return np.array([metrics["curves"]["test"]["loss"] for metrics in found.values()])
+    by_client = toy.evaluate(task, work, weights, None, states, backend)
+    return np.array([metrics["curves"]["test"]["loss"] for metrics in by_client.values()])
 
 
 def _students(task, params, first, now, teacher, backend=None):
@@ -78,8 +78,8 @@ def test_students_are_the_same_where_silos_are_stacked(silos, weights):
     first, trained = weights
     expected = _students(silos, _PERSFL, first, trained, trained)
     tf.config.run_functions_eagerly(False)  # Stacks are faster compiled.
-    found = _students(silos, _PERSFL, first, trained, trained, vectorized.VectorizedBackend())
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    curves = _students(silos, _PERSFL, first, trained, trained, vectorized.VectorizedBackend())
+    np.testing.assert_allclose(curves, expected, rtol=1e-5)
 
 
 class _Bias(tf.keras.layers.Dense):

@@ -30,13 +30,13 @@ def test_roc_auc_is_scikit_learns(task, name, request):
     work = FineTuning(sgd, (0.1,), 1, 32).build(task).work(parts, "train")
     weights = (np.array([[0.3], [-0.2], [0.1]], np.float32), np.array([0.4], np.float32))
     with registry.BACKENDS[name]() as backend:
-        found = toy.evaluate(task, work, weights, backend=backend)
+        scores = toy.evaluate(task, work, weights, backend=backend)
     moved = []
     for client_id in task.test.ids:
         for part in parts:
             data = task.test.fetch(client_id)[part]
             margins = data["features"] @ weights[0][:, 0] + weights[1]
-            auc = found[client_id]["curves"][part]["roc_auc"]
+            auc = scores[client_id]["curves"][part]["roc_auc"]
             if len(set(data["target"])) == 1:
                 assert np.isnan(auc).all()
             else:

@@ -58,11 +58,11 @@ def test_backends_agree(name, backend):
     task = toy.scalar_task(numbers, setting="cross_silo", initial=0.3)
     build = {**registry.STATEFUL, **registry.TRAINING}[name]
     slow = stragglers.slowed(build(task, task.model.initial_weights(1)), 0.7)
-    found = []
+    weights = []
     for which in ("sequential", backend):
-        with registry.BACKENDS[which]() as one:
-            found.append(tf.nest.flatten(toy.train(task, slow, 2, one).weights))
-    for a, b in zip(*found, strict=True):
+        with registry.BACKENDS[which]() as runner:
+            weights.append(tf.nest.flatten(toy.train(task, slow, 2, runner).weights))
+    for a, b in zip(*weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 

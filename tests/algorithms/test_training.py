@@ -134,6 +134,6 @@ def test_divergence_names_round_and_client():
 
 def test_bad_optimizer_values_are_user_errors():
     with refused("momentum", "2.0"):
-        optimizers.build(_config("momentum", 1.0, momentum=2.0))
+        optimizers.build_optimizer(_config("momentum", 1.0, momentum=2.0))
     with refused("optimizer", "sdg", "yogi"):
-        optimizers.build(_config("sdg"))
+        optimizers.build_optimizer(_config("sdg"))

@@ -208,7 +208,7 @@ def test_parameters_move_what_an_optimizer_does(name, parameter):
     defaults = optimizers.PARAMETERS[name]
 
     def weights_after(parameters):
-        one = optimizers.build(optimizers.OptimizerConfig(name, 0.5, parameters))
+        one = optimizers.build_optimizer(optimizers.OptimizerConfig(name, 0.5, parameters))
         weights = (tf.constant([1.0, -2.0]),)
         state = one.initialize((tf.TensorSpec([2]),))
         for step in (1.0, -0.5, 0.25):

@@ -25,9 +25,9 @@ IDS = st.text("ab", max_size=4) | st.text(st.characters(codec="utf-8"), max_size
 def test_the_same_choice_draws_the_same_and_another_one_another(places):
     keys = [tuple(random_streams.key(seed, name, *indices)) for seed, name, indices in places]
     draws = [random_streams.generator(s, name, *i).integers(2**63) for s, name, i in places]
-    for i, one in enumerate(places):
+    for i, place in enumerate(places):
         for j, other in enumerate(places[:i]):
-            assert (keys[i] == keys[j]) == (draws[i] == draws[j]) == (one == other)
+            assert (keys[i] == keys[j]) == (draws[i] == draws[j]) == (place == other)
 
 
 @settings(max_examples=settings().max_examples // 3)
@@ -66,14 +66,14 @@ def task():
 
 def _numbered(sizes, first):
     """Returns `{client: {part: numbers}}`, each number once."""
-    found: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    source: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     for parts in sizes:
-        client = found.setdefault(f"c{first}", {})
+        client = source.setdefault(f"c{first}", {})
         for part, size in parts.items():
             numbers = first + np.arange(size, dtype=np.float32)
             client[part] = {"x": numbers, "y": -numbers}
             first += size
-    return clients.InMemoryClients(found)
+    return clients.InMemoryClients(source)
 
 
 def _numbers(source, *parts):
@@ -104,9 +104,9 @@ def test_each_example_is_dealt_once_and_within_its_split(task, train, held, seed
         assert _numbers(after, *parts) == _numbers(again.splits[split], *parts)
         for client in before.ids:
             for part in parts:
-                found = after.fetch(client)[part]
-                assert len(found["x"]) == len(before.fetch(client)[part]["x"])
-                np.testing.assert_array_equal(found["x"], -found["y"])
+                examples = after.fetch(client)[part]
+                assert len(examples["x"]) == len(before.fetch(client)[part]["x"])
+                np.testing.assert_array_equal(examples["x"], -examples["y"])
 
 
 @FEWER
@@ -114,13 +114,15 @@ def test_each_example_is_dealt_once_and_within_its_split(task, train, held, seed
 def test_each_part_of_silos_is_dealt_among_itself(task, sizes, seed):
     names = ("train", "valid", "test")
     silos = _numbered([dict(zip(names, row, strict=True)) for row in sizes], 0)
-    one = dataclasses.replace(task, setting="cross_silo", train=silos, valid=silos, test=silos)
-    dealt = partition.deal(one, seed, 1e9)
+    silo_task = dataclasses.replace(
+        task, setting="cross_silo", train=silos, valid=silos, test=silos
+    )
+    dealt = partition.deal(silo_task, seed, 1e9)
     assert dealt.train is dealt.valid is dealt.test
     for part in names:
         assert sorted(_numbers(dealt.test, part)) == sorted(_numbers(silos, part))
-        found = [len(dealt.test.fetch(i)[part]["x"]) for i in silos.ids]
-        assert found == [len(silos.fetch(i)[part]["x"]) for i in silos.ids]
+        sizes = [len(dealt.test.fetch(i)[part]["x"]) for i in silos.ids]
+        assert sizes == [len(silos.fetch(i)[part]["x"]) for i in silos.ids]
 
 
 @FEWER
@@ -194,19 +196,19 @@ def _of(source, client, part):
 def test_other_clients_examples_are_a_sample_without_ones_own(task, held, num_examples, seed):
     whole = _held(task, held)
     source = held_out.with_ood(whole, num_examples, seed).test
-    found = {client: _of(source, client, held_out.OOD) for client in source.ids}
+    numbers_of = {client: _of(source, client, held_out.OOD) for client in source.ids}
     everything = set(_numbers(whole.test, "evaluation"))
-    for client, numbers in found.items():
+    for client, numbers in numbers_of.items():
         assert set(numbers) <= everything
         assert not set(numbers) & set(_of(whole.test, client, "evaluation"))
         assert len(set(numbers)) == len(numbers) <= num_examples
-    sample = set().union(*found.values())
-    if len(found) > 1:
+    sample = set().union(*numbers_of.values())
+    if len(numbers_of) > 1:
         # Of one sample, everybody has what is not its own.
-        for client, numbers in found.items():
+        for client, numbers in numbers_of.items():
             assert set(numbers) == sample - set(_of(whole.test, client, "evaluation"))
-        each = -(-num_examples // min(len(found), num_examples))
-        for client in found:
+        each = -(-num_examples // min(len(numbers_of), num_examples))
+        for client in numbers_of:
             assert len(sample & set(_of(whole.test, client, "evaluation"))) <= each
         most = sum(min(each, size) for _, size in held)
         assert len(sample) == min(num_examples, most)

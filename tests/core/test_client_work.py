@@ -48,5 +48,5 @@ def test_passes_that_end_the_loop_are_walked_as_themselves():
 
 @pytest.mark.parametrize("draws", [{"shuffle": True}, {"training": True}, {"max_examples": 2}])
 def test_passes_that_draw_have_a_number_each(draws):
-    one = _pass(**draws)
-    assert _walked(_work((one,), (one,), num_loops=1)) == [(0, 0), (1, 0)]
+    drawing = _pass(**draws)
+    assert _walked(_work((drawing,), (drawing,), num_loops=1)) == [(0, 0), (1, 0)]

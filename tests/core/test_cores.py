@@ -29,8 +29,8 @@ def test_the_environment_limits(monkeypatch):
 
 
 def test_affinity_limits():
-    one = min(os.sched_getaffinity(0))
-    code = f"import os; os.sched_setaffinity(0, {{{one}}}); "
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{core}}}); "
     code += "from motley_tff.core import cores; print(cores.usable())"
     result = subprocess.run(
         [sys.executable, "-c", code], env=programs.environment(), capture_output=True, text=True,

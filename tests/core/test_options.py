@@ -65,8 +65,8 @@ _OPTIONS = {o.field: o for o in options.options(_Config)}
     ],
 )  # fmt: skip
 def test_texts_that_are_read(field, text, value):
-    found = _OPTIONS[field].read(text)
-    assert found == value and type(found) is type(value)
+    parsed = _OPTIONS[field].read(text)
+    assert parsed == value and type(parsed) is type(value)
     if value is not None and field != "port":
         assert _OPTIONS[field].check(value) == value
 
@@ -92,7 +92,7 @@ def test_texts_that_are_no_such_values(field, text, expected):
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "value"),
+    ("field", "raw", "value"),
     [
         ("rounds", np.int64(2), 2), ("rounds", np.array(2), 2), ("rate", 1, 1.0),
         ("rate", np.float32(0.5), 0.5), ("rate", np.int8(1), 1.0), ("is_on", np.True_, True),
@@ -102,11 +102,11 @@ def test_texts_that_are_no_such_values(field, text, expected):
         ("rates", None, None), ("texts", [pathlib.Path("a")], ("a",)),
     ],
 )  # fmt: skip
-def test_values_become_pythons(field, given, value):
-    found = _OPTIONS[field].check(given)
-    assert found == value and type(found) is type(value)
+def test_values_become_pythons(field, raw, value):
+    checked = _OPTIONS[field].check(raw)
+    assert checked == value and type(checked) is type(value)
     if isinstance(value, tuple):
-        assert [*map(type, found)] == [*map(type, value)]
+        assert [*map(type, checked)] == [*map(type, value)]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_values_become_pythons(field, given, value):
 def test_values_that_are_no_such(field, value, expected):
     with refused(_OPTIONS[field].name.field, expected=expected) as caught:
         _OPTIONS[field].check(value)
-    assert caught.value.found is value
+    assert caught.value.finding is value
 
 
 def test_bounds_belong_to_the_values():
@@ -139,10 +139,10 @@ def test_bounds_belong_to_the_values():
         assert _OPTIONS[field].check(border) == border
     assert _OPTIONS["rounds"].check(2**63 - 1) == 2**63 - 1
     for field, above, most in (("rounds", 2**63, "9.22"), ("limit", math.inf, "1.79")):
-        with refused(found=above, advice=f"at most {most}"):
+        with refused(finding=above, advice=f"at most {most}"):
             _OPTIONS[field].check(above)
     half = dataclasses.replace(_OPTIONS["share"], upper=math.nextafter(0.5, 0.0))
-    with refused(found=0.5, expected="below 0.5"):
+    with refused(finding=0.5, expected="below 0.5"):
         half.check(0.5)
 
 
@@ -181,7 +181,7 @@ def test_a_dataclass_and_its_parts_are_checked():
 
 
 @pytest.mark.parametrize(
-    ("values", "field", "found", "expected"),
+    ("values", "field", "finding", "expected"),
     [
         ({"rounds": -1}, "num_rounds", -1, "at least 0"),
         ({"part": _Part(1001)}, "epochs", 1001, "from 1 to 1,000"),
@@ -191,8 +191,8 @@ def test_a_dataclass_and_its_parts_are_checked():
         ({"other": 3}, "other", 3, "_Part()"),
     ],
 )
-def test_a_part_that_is_wrong_is_named(values, field, found, expected):
-    with refused(field, found, expected):
+def test_a_part_that_is_wrong_is_named(values, field, finding, expected):
+    with refused(field, finding, expected):
         options.checked(_Config(**values))
 
 

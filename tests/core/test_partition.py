@@ -26,11 +26,11 @@ def test_clients_are_alike_afterwards():
 
 def test_the_seed_decides():
     task = toy.scalar_task({"a": np.arange(50.0), "b": np.arange(50.0, 100.0)})
-    one, same, other = (
+    first, same, other = (
         partition.deal(task, seed, 1e9).train.fetch("a")["train"]["x"] for seed in (1, 1, 2)
     )
-    np.testing.assert_array_equal(one, same)
-    assert list(one) != list(other)
+    np.testing.assert_array_equal(first, same)
+    assert list(first) != list(other)
 
 
 def test_a_silo_has_one_training_part():

@@ -16,7 +16,9 @@ def test_unknown_stream():
 def test_no_two_indices_draw_the_same():
     """NumPy pads seeds with zeros, so a stream without an index would be that of index 0."""
     indices = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (2**32 - 1,)]
-    assert len({tuple(random_streams.key(3, "held_out", *one)) for one in indices}) == len(indices)
+    assert len({tuple(random_streams.key(3, "held_out", *index)) for index in indices}) == len(
+        indices
+    )
     with pytest.raises(TypeError):
         random_streams.key(3, "held_out")
     for wrong in (2**32, -1):  # 2**32 would be (0, 1).
@@ -31,23 +33,23 @@ def test_global_generators_are_not_touched():
 
 
 def test_same_draws_eager_and_vectorized_and_compiled():
-    def one(key):
+    def draws(key):
         folded = tensor_random.fold(key, tensor_random.EPOCH, 3)
         dropped = tensor_random.dropout(tf.ones([6, 5]), 0.3, folded)
         return folded, tensor_random.permutation(folded, 9), dropped
 
     keys = tf.constant([[1, 2], [3, 4], [-5, 2**31 - 1]], tf.int32)
-    many = tf.function(lambda k: tf.vectorized_map(one, k), jit_compile=True)(keys)
+    many = tf.function(lambda k: tf.vectorized_map(draws, k), jit_compile=True)(keys)
     for i, key in enumerate(keys):
-        for ours, theirs in zip(one(key), many, strict=True):
+        for ours, theirs in zip(draws(key), many, strict=True):
             np.testing.assert_array_equal(ours, theirs[i])
 
 
 @pytest.mark.parametrize("number", [0, 7, -1, 2**31 - 1])
 def test_a_fold_by_hand(number):
     for key in ([1, 2], [-5, 2**31 - 1]):
-        given = (tf.constant(key), tensor_random.STEP, number)
-        np.testing.assert_array_equal(tensor_random.fold(*given), eager.fold(*given))
+        arguments = (tf.constant(key), tensor_random.STEP, number)
+        np.testing.assert_array_equal(tensor_random.fold(*arguments), eager.fold(*arguments))
 
 
 def test_permutation_is_one():

@@ -23,8 +23,8 @@ _VALUES = [[1.0, 10.0], [2.0, -50.0], [900.0, 20.0], [3.0, 30.0]]
     ],
 )
 def test_by_hand(name, share, count, expected):
-    found = robust_mean.combine(name, share, tf.constant(_VALUES[:count]))
-    np.testing.assert_allclose(found, expected)
+    mean = robust_mean.combine(name, share, tf.constant(_VALUES[:count]))
+    np.testing.assert_allclose(mean, expected)
 
 
 def test_a_share_that_floats_cannot_hold():

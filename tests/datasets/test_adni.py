@@ -177,9 +177,9 @@ def test_vendors_whose_subjects_already_have_a_part():
 
 
 def test_nothing_to_split():
-    with refused(found="no labelled scan of 1 vendors"):
+    with refused(finding="no labelled scan of 1 vendors"):
         adni.create_task_from_data({"CPS": _scans([])}, 0)
-    with refused(found="1 silos", expected="3 subjects"):
+    with refused(finding="1 silos", expected="3 subjects"):
         adni.create_task_from_data({"CPS": _scans(_people(0, 2))}, 0)
 
 

@@ -124,7 +124,7 @@ def test_folders_that_are_not_laid_out_so(tmp_path):
     _folder(tmp_path)
     (tmp_path / "train" / "cat" / "0.png").unlink()
     PIL.Image.new("RGB", (64, 64)).save(tmp_path / "train" / "cat" / "0.png")
-    with refused(found="64x64", expected="one size", advice="dataset_name=images"):
+    with refused(finding="64x64", expected="one size", advice="dataset_name=images"):
         _create(tmp_path)
     (tmp_path / "train" / "cat" / "0.png").unlink()
     (tmp_path / "train" / "stray.txt").write_text("x")

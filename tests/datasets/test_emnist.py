@@ -219,7 +219,7 @@ def test_sqlite_with_no_examples_and_with_some_that_are_none(tmp_path, written):
     for client_id, label in labels.items():
         with refused(f"client '{client_id}'", "found labels") as caught:
             task.train.fetch(client_id)
-        assert f"[{label}]" in caught.value.found and "0 to 61" in caught.value.found
+        assert f"[{label}]" in caught.value.finding and "0 to 61" in caught.value.finding
     with refused(f"client '{garbage}'", "Could not parse") as caught:
         task.train.fetch(garbage)
     assert str(caught.value).isprintable() and "{{" not in str(caught.value)

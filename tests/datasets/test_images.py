@@ -70,7 +70,7 @@ def test_pictures_of_two_sizes_are_scaled_if_asked(folder):
     _picture(folder / "05" / "1" / "9.png", 7, size=(9, 4))
     with refused(str(folder), "of 6x6 and of 9x4 pixels", "one size", "image_size") as caught:
         _create(folder)
-    assert "9.png" in caught.value.found
+    assert "9.png" in caught.value.finding
     assert _create(folder, image_size=8).facts["shape"] == [8, 8, 1]
 
 

@@ -221,7 +221,7 @@ def test_images_that_do_not_decode_are_left_out_and_counted(tmp_path, taken):
 def test_client_that_cannot_be_halved_for_broken_images(tmp_path, taken):
     good = record(*taken[VALID][1])
     few_clients(tmp_path, a=[good, record(b"", 0)])
-    with refused(found="no valid client of 1 with 2 examples"):
+    with refused(finding="no valid client of 1 with 2 examples"):
         create(tmp_path)
 
 

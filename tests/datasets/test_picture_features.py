@@ -40,7 +40,7 @@ def test_components_are_those_of_the_covariance():
     ],
 )
 def test_what_are_no_pictures(images, found, expected):
-    with refused(found=found, expected=expected):
+    with refused(finding=found, expected=expected):
         picture_features.flat(images)
 
 
@@ -133,5 +133,5 @@ def test_a_classifier_of_ours(tmp_path):
         assert float(row["label_entropy"]) == pytest.approx(-(shares * np.log(shares)).sum())
         assert row["num_classes"] == "10"
     for wrong in (images[:, :27], images / 255.0, np.repeat(images, 3, 3)):
-        with refused(found=str(wrong.dtype), expected="emnist's classifier lenet"):
+        with refused(finding=str(wrong.dtype), expected="emnist's classifier lenet"):
             found(wrong)

@@ -402,7 +402,7 @@ def test_most_common_words():
     users = [["b b b c", "b"], ["a c"], ["a  d", "d"]]
     assert next_words.most_common_words(users, 10) == ["a", "c", "b", "d"]
     assert next_words.most_common_words(users, 2) == ["a", "c"]
-    with refused(found="no words"):
+    with refused(finding="no words"):
         next_words.most_common_words([[""]], 10)
 
 
@@ -415,7 +415,7 @@ def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made):
         "no word of the vocabulary in the half that evaluates": [order[1]],
     }
     unknown = {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
-    with refused(found="no word of the vocabulary"):
+    with refused(finding="no word of the vocabulary"):
         next_words.with_unigram(stackoverflow.create_task_from_data(unknown))
 
 

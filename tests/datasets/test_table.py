@@ -368,7 +368,7 @@ def test_too_many_classes_and_numbers_that_are_none():
         _task(_frame(), numbers)
     with refused("categorical_columns", "y", advice="feature_columns"):
         _task(_frame(), categorical_columns=("y",))
-    with refused(found="no column", advice="feature_columns"):
+    with refused(finding="no column", advice="feature_columns"):
         _task(_frame()[["who", "y"]])
 
 

@@ -135,9 +135,9 @@ def test_clients_that_cannot_be_used_are_left_out_by_name():
     }
     assert task.test.ids == ("es-c",)
     assert task.train.ids == ("en-a", "es-a", "en-one")
-    with refused(found="no valid client of 1 with 2 examples"):
+    with refused(finding="no valid client of 1 with 2 examples"):
         ted_multi.create_task_from_data({**talks, "valid": {"es-one": ["gato"]}}, VOCABULARY)
-    with refused(found="of any of 1 valid clients"):
+    with refused(finding="of any of 1 valid clients"):
         next_words.with_unigram(
             ted_multi.create_task_from_data({**talks, "valid": unknown}, VOCABULARY)
         )
@@ -208,7 +208,7 @@ def test_synthetic_languages_differ_and_share_names_and_numbers():
 def test_no_data(tmp_path):
     with refused("ted_multi", "no ted_multi.sqlite", advice="datasets.prepare.ted_multi") as caught:
         create(data_dir=str(tmp_path))
-    assert str(tmp_path) in caught.value.found and "352 MB" in caught.value.advice
+    assert str(tmp_path) in caught.value.finding and "352 MB" in caught.value.advice
 
 
 def test_broken_files(tmp_path, path):

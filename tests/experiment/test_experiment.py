@@ -82,7 +82,7 @@ def test_a_checkpoint_that_was_not_yet_removed_does_not_stay(tmp_path):
 @pytest.mark.parametrize(("rate", "saved"), [(0.5, [1]), (float("inf"), [])])
 def test_an_interruption_saves_no_model_that_blew_up(tmp_path, rate, saved):
     """A run that resumed from it would stop at once, whatever it is given."""
-    server = optimizers.build(optimizers.OptimizerConfig("sgd", rate))
+    server = optimizers.build_optimizer(optimizers.OptimizerConfig("sgd", rate))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, dataclasses.replace(_TRAINED, server_optimizer=server), Interrupted())
     assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == saved

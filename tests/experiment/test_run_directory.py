@@ -50,7 +50,7 @@ def test_a_warm_start_is_not_taken_for_that_of_other_flags(tmp_path):
     with opened(tmp_path) as directory:
         directory.write_record(status="stopped")
         (directory.path / "warm_start_1.npz").write_bytes(b"")
-    with refused(found="client_learning_rate (0.1 then, 0.2 now)"):
+    with refused(finding="client_learning_rate (0.1 then, 0.2 now)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "client_learning_rate": 0.2})
 
 
@@ -181,7 +181,7 @@ def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
     _made_before(tmp_path, status="finished")
     flags = {**FLAGS, "l2": 0.0, "rates": (1, 2)}
     run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
-    with refused(found="l2 (0.0 then, 0.5 now)"):
+    with refused(finding="l2 (0.0 then, 0.5 now)"):
         run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)
 
 
@@ -190,7 +190,7 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     with contextlib.closing(run_directory.RunDirectory(tmp_path, "x", flags)) as directory:
         directory.write_record(status="finished")
     others = dict.fromkeys(flags, -1)
-    with refused(found="flag_07 (7 then, -1 now) and 3 more"):
+    with refused(finding="flag_07 (7 then, -1 now) and 3 more"):
         run_directory.RunDirectory(tmp_path, "x", others)
 
 

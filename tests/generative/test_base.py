@@ -25,20 +25,20 @@ def test_a_silos_optimizer_goes_on_by_hand(keeps, second):
     task = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
     params = Ddpm(_MOMENTUM, server_decay=0.0, keep_optimizer_state=keeps)
     run = toy.train(task, params.build(task, task.model.initial_weights(0)), rounds=2)
-    found = [run.process.weights(state)["mean"][0].item() for state in run.states]
-    assert found == pytest.approx([0.1, second])
+    means = [run.process.weights(state)["mean"][0].item() for state in run.states]
+    assert means == pytest.approx([0.1, second])
 
 
 def test_both_nets_optimizers_go_on():
     task = tiny.task("wgan_gp")
-    found = []
+    weights = []
     for keeps in (True, False):
         params = WganGp(_MOMENTUM, train_steps=1, n_critic=1, keep_optimizer_state=keeps)
         run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
-        found.append([run.process.weights(state) for state in run.states])
-    for first, other in zip(found[0][0], found[1][0], strict=True):
+        weights.append([run.process.weights(state) for state in run.states])
+    for first, other in zip(weights[0][0], weights[1][0], strict=True):
         np.testing.assert_array_equal(first, other)
-    moved = [not np.array_equal(a, b) for a, b in zip(found[0][1], found[1][1], strict=True)]
+    moved = [not np.array_equal(a, b) for a, b in zip(weights[0][1], weights[1][1], strict=True)]
     assert moved[0] and moved[-2]  # A kernel of the generator, one of the critic.
 
 
@@ -92,15 +92,15 @@ def test_noise_differs_in_each_batch_of_an_evaluation(kind, monkeypatch):
     """The same picture twice as often is not the same error: it meets other noise."""
     monkeypatch.setattr("motley_tff.algorithms.scoring.EVALUATION_BATCH_SIZE", 2)
     task = tiny.task(kind, is_silos=False)
-    one = task.test.fetch(task.test.ids[0])["evaluation"]["pixels"][:1]
+    pixels = task.test.fetch(task.test.ids[0])["evaluation"]["pixels"][:1]
     data = {
-        f"c{n}": {part: {"pixels": np.repeat(one, n, axis=0)} for part in task.test.spec}
+        f"c{n}": {part: {"pixels": np.repeat(pixels, n, axis=0)} for part in task.test.spec}
         for n in (2, 4)
     }
     task = dataclasses.replace(task, test=clients_lib.InMemoryClients(data))
     work = FineTuning(max_epochs=0).build(task).work(("evaluation",), "personalization")
     # At first a U-Net says 0; a critic and a generator do not.
     weights = [w + np.float32(0.1) for w in task.model.initial_weights(0)]
-    found = toy.evaluate(task, work, tuple(weights))
-    few, many = (of["curves"]["evaluation"][task.metric.name][0] for of in found.values())
+    metrics = toy.evaluate(task, work, tuple(weights))
+    few, many = (client["curves"]["evaluation"][task.metric.name][0] for client in metrics.values())
     assert abs(few - many) > 1e-6

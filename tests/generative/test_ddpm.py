@@ -54,8 +54,8 @@ def test_a_net_that_knows_the_picture_finds_it(sampling_steps, tolerance):
         a = kept[t.numpy()][:, None, None, None]
         return (x - np.sqrt(a) * picture) / np.sqrt(1 - a)
 
-    found = ddpm.sample(predict, (3, 4, 4, 1), _KEY, sampling_steps, 50)
-    np.testing.assert_allclose(found, np.repeat(picture, 3, 0), atol=tolerance)
+    pictures = ddpm.sample(predict, (3, 4, 4, 1), _KEY, sampling_steps, 50)
+    np.testing.assert_allclose(pictures, np.repeat(picture, 3, 0), atol=tolerance)
 
 
 def test_one_step_begins_at_the_last_time():
@@ -134,11 +134,11 @@ def test_errors_fall_and_pictures_are_made():
     run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
     first, last = (result.means["noise_error"] for result in run.results)
     assert last < first < 1.3
-    made = task.generate(run.weights["mean"], 5, np.array([1, 2], np.int32))
-    assert made.shape == (5, 4, 4, 1) and made.dtype == np.uint8
+    pictures = task.generate(run.weights["mean"], 5, np.array([1, 2], np.int32))
+    assert pictures.shape == (5, 4, 4, 1) and pictures.dtype == np.uint8
     colored = tiny.task("ddpm", shape=(8, 8, 3), sampling_steps=1)
-    made = colored.generate(colored.model.initial_weights(0), 2, np.array([1, 2], np.int32))
-    assert made.shape == (2, 8, 8, 3)
+    pictures = colored.generate(colored.model.initial_weights(0), 2, np.array([1, 2], np.int32))
+    assert pictures.shape == (2, 8, 8, 3)
 
 
 @pytest.mark.parametrize(("sampling_steps", "number"), [(0, 20), (3, 3)])

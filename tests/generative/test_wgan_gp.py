@@ -62,19 +62,19 @@ def test_a_step_by_hand(task):
     after = algorithm.work.passes[0].step(_start(algorithm, weights), batch)
     generator, critic = pair.split(weights)
     keys = [tensor_random.fold(_KEY, tensor_random.LAYER, i) for i in range(3)]
-    made = pair.make(generator, keys[0], 8)
+    pictures = pair.make(generator, keys[0], 8)
     u = tensor_random.uniform(keys[1], [8])[:, None, None, None]
-    mixed = u * batch.x + (1 - u) * made
+    mixed = u * batch.x + (1 - u) * pictures
     with tf.GradientTape() as tape:
         tape.watch(critic)
         penalties = []
         for i in range(8):
-            one = mixed[i : i + 1]
+            point = mixed[i : i + 1]
             with tf.GradientTape() as inner:
-                inner.watch(one)
-                value = pair.scores(critic, one)[0]
-            penalties.append((tf.norm(inner.gradient(value, one)) - 1) ** 2)
-        gap = tf.reduce_mean(pair.scores(critic, batch.x) - pair.scores(critic, made))
+                inner.watch(point)
+                value = pair.scores(critic, point)[0]
+            penalties.append((tf.norm(inner.gradient(value, point)) - 1) ** 2)
+        gap = tf.reduce_mean(pair.scores(critic, batch.x) - pair.scores(critic, pictures))
         loss = 7.0 * tf.reduce_mean(penalties) - gap
     critics_loss = float(loss)
     expected = [w - 0.05 * g for w, g in zip(critic, tape.gradient(loss, critic), strict=True)]
@@ -144,10 +144,10 @@ def test_training_brings_real_and_made_pictures_apart(task):
     run = toy.train(task, params.build(task, task.model.initial_weights(0)), [["s0"], ["s0"]])
     assert run.results[1].means["critic_gap"] > max(0.0, run.results[0].means["critic_gap"])
     weights = run.weights
-    made = task.generate(weights, 7, np.array([1, 2], np.int32))
-    assert made.shape == (7, 4, 4, 1) and made.dtype == np.uint8
-    np.testing.assert_array_equal(made, task.generate(weights, 7, np.array([1, 2], np.int32)))
-    assert not np.array_equal(made, task.generate(weights, 7, np.array([1, 3], np.int32)))
+    pictures = task.generate(weights, 7, np.array([1, 2], np.int32))
+    assert pictures.shape == (7, 4, 4, 1) and pictures.dtype == np.uint8
+    np.testing.assert_array_equal(pictures, task.generate(weights, 7, np.array([1, 2], np.int32)))
+    assert not np.array_equal(pictures, task.generate(weights, 7, np.array([1, 3], np.int32)))
 
 
 @pytest.mark.parametrize("is_silos", [True, False])
@@ -162,13 +162,13 @@ def test_one_client_alone(is_silos):
 
 
 @pytest.mark.parametrize(
-    ("task", "place", "found", "expected"),
+    ("task", "place", "finding", "expected"),
     [
         (toy.classifier_silos((5,)), "dataset_name", "toy", "pictures"),
         (tiny.pictures(shape=(6, 6)), "toy", "6x6 pixels", "a multiple of 4"),
         (tiny.pictures(shape=(4, 8)), "toy", "8x4 pixels", "as wide as high"),
     ],
 )
-def test_tasks_of_no_such_pictures(task, place, found, expected):
-    with refused(place, found, expected):
+def test_tasks_of_no_such_pictures(task, place, finding, expected):
+    with refused(place, finding, expected):
         generators.as_generative(task, GeneratorOptions("wgan_gp"))

@@ -41,6 +41,6 @@ def pictures(sizes=(9, 8, 6), shape=(4, 4), is_silos=True):
 
 def task(kind, is_silos=True, shape=(4, 4), **options):
     """Returns the task of making them; by a GAN of widths 4, or a U-Net of 8."""
-    given = {"width": 4 if kind == "wgan_gp" else 8, "diffusion_steps": 20, "sampling_steps": 2}
-    options = GeneratorOptions(kind, **{**given, **options})
+    small = {"width": 4 if kind == "wgan_gp" else 8, "diffusion_steps": 20, "sampling_steps": 2}
+    options = GeneratorOptions(kind, **{**small, **options})
     return generators.as_generative(pictures(shape=shape, is_silos=is_silos), options)

@@ -32,8 +32,8 @@ def _text(folder, text, name="foreign.csv"):
     return path
 
 
-def _check_refused(path, place="", found=None, expected="", advice="", **more):
-    with refused(f"{path} {place}".rstrip(), found, expected, advice):
+def _check_refused(path, place="", finding=None, expected="", advice="", **more):
+    with refused(f"{path} {place}".rstrip(), finding, expected, advice):
         client_tables.read(path, **more)
 
 
@@ -140,7 +140,7 @@ def test_a_foreign_file(tmp_path):
     }
     assert found.values.personalized.tolist() == [85.5, 78.2] and found.metric == "value"
     assert found.values.num_evaluation_examples is None
-    _check_refused(path, found="'value'", advice="higher_is_better", columns=names)
+    _check_refused(path, finding="'value'", advice="higher_is_better", columns=names)
     other = _text(tmp_path, "G,P\n1,2\n", "other.csv")
     _check_refused(other, "", "G, P", "user", "columns", columns=names, higher_is_better=True)
     for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):

@@ -143,7 +143,7 @@ def test_evaluation_rows_differ():
     (line,) = comparable.differences(data, {"a": first, "b": other})
     assert line == "num_evaluation_examples of a and b, of 1 of 2 clients: y (6 and 7)"
     assert comparable.differences(data, {"a": first, "b": other[["client_id"]]}) == []
-    with refused(found=line, advice="anyway"):
+    with refused(finding=line, advice="anyway"):
         comparable.check(data, {"a": first, "b": other}, anyway=False)
     assert comparable.check(data, {"a": first, "b": other}, anyway=True) == [
         f"warning: the runs are not scored on the same: {line}"

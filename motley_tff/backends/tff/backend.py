@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.algorithms import fedavg
 from motley_tff.backends import base, client_loop
 from motley_tff.backends.tff.aggregators import MEAN, Aggregator
 from motley_tff.backends.tff.workers import NUM_EXAMPLES, RemoteComputationError
@@ -376,8 +377,7 @@ def _build_server_step(
     @tff.tensorflow.computation(server_type, weights_type)
     def apply(server, update):
         weights, optimizer_state = server
-        state, weights = algorithm.server_optimizer.next(optimizer_state, weights, update)
-        return weights, state
+        return fedavg.server_step(algorithm.server_optimizer, weights, optimizer_state, update)
 
     @tff.federated_computation(
         tff.FederatedType(server_type, tff.SERVER),

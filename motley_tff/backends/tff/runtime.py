@@ -148,7 +148,7 @@ class LocalWorker(tff.framework.AsyncContext):
                     raise
                 count = f"{number} of at most {MAX_RESTARTS} times"
                 advice = f"it is started again and repeats the round ({count})"
-                loss = UserError(error.where, error.found, error.expected, advice)
+                loss = UserError(error.where, error.finding, error.expected, advice)
                 self._on_restart(loss.line())
 
     def _start(self) -> None:

@@ -493,7 +493,7 @@ def test_a_worker_that_never_listens(fake_binary):
 def test_a_worker_that_dies_at_once(fake_binary):
     start = time.monotonic()
     fake_binary("echo no luck today; exit 3")
-    with refused(found="exit status 3, its last log line 'no luck today'", kind=WorkerError):
+    with refused(finding="exit status 3, its last log line 'no luck today'", kind=WorkerError):
         _start(start_timeout_seconds=100)
     assert time.monotonic() - start < 60  # It does not wait for an answer.
 

@@ -74,7 +74,7 @@ def test_features_are_what_the_classifier_takes(network, files, model):
     ],
 )
 def test_images_that_are_none(images, found, expected):
-    with refused(found=found, expected=expected):
+    with refused(finding=found, expected=expected):
         inception_features.embed(None, images)
 
 

@@ -18,7 +18,9 @@ COUNTS = st.integers(0, 12)
 def test_each_client_is_in_one_split_whatever_its_name(num_clients, num_valid, num_test, prefix):
     ids = [str(i) for i in range(num_clients)]
     if num_clients <= num_valid + num_test:
-        with refused(found=f"{num_clients} clients", expected=f"more than {num_valid + num_test}"):
+        with refused(
+            finding=f"{num_clients} clients", expected=f"more than {num_valid + num_test}"
+        ):
             splits.split_clients(ids, num_valid, num_test)
         return
     train, valid, test = splits.split_clients(ids, num_valid, num_test)

@@ -29,7 +29,7 @@ def test_other_populations_keep_proportions_rounded_down(clients, counts):
 
 
 def test_too_few_clients():
-    with refused(found="2 clients", expected="more than 2"):
+    with refused(finding="2 clients", expected="more than 2"):
         splits.split_clients(["a", "b"], 1, 1)
 
 
@@ -45,7 +45,7 @@ def test_clients_that_cannot_be_halved_are_left_out_by_name():
         "no examples": ["6"],
         "fewer than 2 examples: cannot be halved": ["5"],
     }
-    with refused(found="no valid client of 2 with 2 examples"):
+    with refused(finding="no valid client of 2 with 2 examples"):
         splits.split_population(dict.fromkeys(sizes, 1), 2, 3)
 
 
@@ -115,7 +115,7 @@ def test_silo_split_by_hand():
 
 
 def test_shares_that_leave_a_silo_nothing_to_train_on():
-    with refused(found="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
+    with refused(finding="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))
 
 

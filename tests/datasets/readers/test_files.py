@@ -64,7 +64,7 @@ def test_a_path_of_a_user_is_there_and_of_its_kind(tmp_path):
     for name, expected in (("file", "a folder, and a file"), ("none", "a folder, and nothing")):
         with refused("data_dir", expected=expected) as caught:
             files.existing("data_dir", tmp_path / name, "a folder")
-        assert caught.value.found == str(tmp_path / name)
+        assert caught.value.finding == str(tmp_path / name)
     with refused("data_file", str(tmp_path), "a file, and a folder"):
         files.existing("data_file", tmp_path)
 
@@ -138,7 +138,7 @@ def test_database_without_tffs_tables(tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")
         connection.commit()
-    with refused(found="['other']"):
+    with refused(finding="['other']"):
         sqlite_clients.open_split(path, "all_train")
 
 

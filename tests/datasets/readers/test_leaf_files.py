@@ -151,7 +151,7 @@ def test_a_user_twice_in_the_data(tmp_path):
     ],
 )
 def test_x_that_are_no_table(x, found, expected):
-    with refused(found=found, expected=expected):
+    with refused(finding=found, expected=expected):
         leaf_files.table(x, 2, "pixels")
     np.testing.assert_array_equal(leaf_files.table([[1, 2.5]], 2, "pixels"), [[1, 2.5]])
 

@@ -22,7 +22,7 @@ def hdf5(tmp_path):
 def test_a_whole_hdf5_file_a_cut_one_and_another(hdf5):
     assert native_files.read("HDF5", hdf5) == {}
     hdf5.write_bytes(hdf5.read_bytes()[:-1000])
-    with refused(found="truncated file: eof", expected="HDF5"):
+    with refused(finding="truncated file: eof", expected="HDF5"):
         native_files.read("HDF5", hdf5)
 
 
@@ -32,7 +32,7 @@ def test_a_group_without_end(hdf5):
     tree = data.index(b"TREE")  # Its signature; the address of what follows is 16 bytes on.
     data[tree + 16 : tree + 24] = tree.to_bytes(8, "little")
     hdf5.write_bytes(data)
-    with refused(found="does not end within 1 seconds"):
+    with refused(finding="does not end within 1 seconds"):
         native_files.read("HDF5", hdf5, seconds=1.0)
 
 

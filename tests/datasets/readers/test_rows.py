@@ -175,7 +175,7 @@ def test_what_is_no_table(file, content, found):
         ("a,b\n1,2,\n3,4,\n", {"expected": "2", "advice": "delimiter"}),
         ('a,b\n"1,2\n3,4\n', {"expected": "quotes"}),
         ("a,b,c\n1,2,3\n4,5\n", {"where": "t.csv line 3", "expected": "3"}),
-        ('\na,b\n"1\n2",3\n\n4\n', {"where": "line 6", "found": "1 cells", "expected": "2"}),
+        ('\na,b\n"1\n2",3\n\n4\n', {"where": "line 6", "finding": "1 cells", "expected": "2"}),
         (b"PK\x03\x04rest", {"advice": "save its sheet as CSV"}),
         (b"\x1f\x8brest", {"advice": "unpack"}),
         (_R, {"advice": "write.csv(x, 't.csv'"}),

@@ -224,7 +224,7 @@ def test_runs_that_are_not_scored_on_the_same_are_not_ranked(tmp_path):
     written.run(tmp_path, "rows", "local", {"a": (0.5, 0.6)}, flags={}, more=more)
     written.run(tmp_path, "two", "mocha", {"a": (0.5, 0.6)}, seed=2, flags={"max_clients": 5})
     inputs = runs.find([str(tmp_path)])
-    with refused(found="max_clients of one and two (4 and 5)"):
+    with refused(finding="max_clients of one and two (4 and 5)"):
         comparisons.compare(inputs)
     (compared,) = comparisons.compare(inputs, anyway=True)
     assert [line.partition("same: ")[2] for line in compared.warnings] == [
@@ -254,7 +254,7 @@ def test_data_of_runs_from_python_are_known_as_of_trainers(tmp_path):
         ("toy (silos)", 2), ("toy (silos, dirichlet:1)", 1)
     ]  # fmt: skip
     of_python("fewer", partition="iid", feature_columns=["x"])
-    with refused(found="feature_columns of fewer and same (x and None)"):
+    with refused(finding="feature_columns of fewer and same (x and None)"):
         comparisons.compare(runs.find([str(tmp_path)]))
 
 

@@ -1,0 +1,74 @@
+"""What every training algorithm is asked beside its mathematics, with FedAvg's answers.
+
+The experiment asks whether an algorithm fits the other settings and the task. `fedavg.FedAvg`
+derives from this class and all other training algorithms from `FedAvg`: each overrides what is
+different for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from motley_tff.algorithms.card import Card
+from motley_tff.core import candidates, errors
+from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.errors import UserError
+from motley_tff.core.task import Task
+
+
+class TrainingAlgorithm:
+    """An algorithm that trains models over rounds: a frozen dataclass with a card.
+
+    Attributes:
+      tuning: Whether a candidate is chosen once for all clients, or by each silo, unless a user
+        sets that.
+      is_personalized: Whether its models are of a kind that clients can make their own.
+    """
+
+    card: ClassVar[Card]
+    tuning: ClassVar[candidates.Tuning] = "global"
+    is_personalized: ClassVar[bool] = True
+
+    def with_defaults(self, personalization: Any, total_rounds: int) -> Any:
+        """Returns the algorithm with those of its own defaults that depend on another value.
+
+        Args:
+          personalization: How clients personalize the global model; None if the algorithm does it.
+          total_rounds: The run's.
+
+        Raises:
+          UserError: If the personalization does not fit.
+        """
+        return self
+
+    def check(self) -> None:
+        """Raises a UserError if the algorithm would not be itself under these optimizers."""
+
+    @property
+    def num_models(self) -> int | None:
+        """How many models the server keeps, which are trained from as many; None for one alone."""
+        return None
+
+    def check_beside(self, aggregator: str, has_attack: bool) -> None:
+        """Raises a UserError if the algorithm cannot be with an aggregator or with clients that
+        attack.
+        """
+        if self.card.wants_mean and aggregator != "mean":
+            expected = f"mean, as {self.card.title} needs updates as they are: "
+            expected += self.card.wants_mean
+            raise UserError(errors.name("aggregator"), aggregator, expected)
+
+    def unfit(self, expected: str, advice: str = "choose another algorithm") -> UserError:
+        """Returns an error that says what the algorithm needs of a task."""
+        return UserError(errors.name("algorithm"), self.card.name, expected, advice)
+
+    def check_clients(self, task: Task) -> None:
+        """Raises a UserError if the task has too few training clients."""
+
+    def trained_layers(self, task: Task) -> tuple[bool, ...]:
+        """Returns which of the model's weights clients train and send; by default all."""
+        return (True,) * len(task.model.shapes)
+
+    def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
+        """Returns how the models it trains for each client are scored; None if it trains none."""
+        return None
