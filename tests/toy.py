@@ -288,7 +288,7 @@ def like(params, kind, **own):
 
 
 class Run(NamedTuple):
-    """Rounds that were run, by a process: of each its result and the state after it."""
+    """Rounds that were run, by a process: each one's result and the state after each call."""
 
     process: Any
     results: list[base.RoundResult]
@@ -315,15 +315,17 @@ def train(a_task, algorithm, rounds=1, backend=None):
         base.Round(n, tuple(cohort), random_streams.key(0, "local_training", n))
         for n, cohort in enumerate(cohorts, 1)
     ]
-    process = (backend or sequential.SequentialBackend()).training(a_task, algorithm)
-    run = Run(process, [], [])
+    return run((backend or sequential.SequentialBackend()).training(a_task, algorithm), plan)
 
-    def note(result, state):
-        run.results.append(result)
-        run.states.append(state)
 
-    process.run(process.initialize(), plan, note)
-    return run
+def run(process, plan):
+    """Runs rounds from a process's first state; returns a `Run`."""
+    results, states = [], [process.initialize()]
+    for rounds in base.by_call(plan, process.rounds_per_call):
+        state, new_results = process.next(states[-1], rounds)
+        results += new_results
+        states.append(state)
+    return Run(process, results, states[1:])
 
 
 def evaluate(a_task, work, weights, ids=None, states=None, backend=None):

@@ -26,7 +26,7 @@ def command(module: str, trainer: str) -> Callable[[], None]:
     main: Any = functools.partial(train, trainer)
     main.__module__ = module
     advice = published_flags.advice
-    return functools.partial(commandline.run_main, main, goes_on=True, advice=advice)
+    return functools.partial(commandline.run_main, main, can_resume=True, advice=advice)
 
 
 def train(trainer: str) -> None:

@@ -116,7 +116,8 @@ def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[
         chosen = rng.choice(len(ids), min(sizes.population_cohort, len(ids)), replace=False)
         key = random_streams.key(rounds.SEED, "local_training", number)
         drawn = base.Round(number, tuple(ids[i] for i in chosen), key)
-        state = process.run(state, [drawn], lambda result, _: seconds.append(result.seconds))
+        state, (result,) = process.next(state, [drawn])
+        seconds.append(result.seconds)
         start_up = start_up or time.perf_counter() - begin
         gc.collect()
         memory.append(psutil.Process().memory_info().rss / _MEGABYTE)

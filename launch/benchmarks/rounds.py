@@ -40,10 +40,11 @@ def backend(name: str, implementation: Any, training: Training, rounds: int = 1)
     plan = [base.Round(r, ids, key) for r, key in enumerate(keys, 1)]
 
     def run(number: int) -> dict[str, float]:
-        losses: list[float] = []
-        end = process.run(state, plan[:number], lambda r, _: losses.append(r.means["loss"]))
+        end = state
+        for call_rounds in base.by_call(plan[:number], process.rounds_per_call):
+            end, results = process.next(end, call_rounds)
         process.weights(end)
-        return {"loss": float(losses[-1])}  # The vectorized backend's is NumPy's.
+        return {"loss": float(results[-1].means["loss"])}  # The vectorized backend's is NumPy's.
 
     return Contender(name, run, rounds)
 

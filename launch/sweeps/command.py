@@ -309,7 +309,7 @@ def _mean_and_std(mean: float | None, std: float | None) -> str:
     return f"{mean:.4g}" + ("" if std is None else f" ± {std:.2g}")
 
 
-run = functools.partial(commandline.run_main, main, ("GRID...",), goes_on=True)
+run = functools.partial(commandline.run_main, main, ("GRID...",), can_resume=True)
 
 if __name__ == "__main__":
     run()

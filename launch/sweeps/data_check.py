@@ -42,7 +42,7 @@ def _load(trainer: str, arguments: Sequence[str]) -> str | None:
         task = datasets.create_task(config.read(trainer).data)
         from motley_tff.experiment import runner  # TensorFlow takes 3 s.
 
-        runner.say_what_is_left_out(task, progress.warn)
+        runner.warn_of_omissions(task, progress.warn)
     except UserError as error:
         return error.line(with_flags=True)
     return None

@@ -110,7 +110,7 @@ class _Group:
         models = {s: warm_start.random_models(t, s, k) for s, t in self._tasks.items()}
         return grid.warm_starts(
             self._tasks, group, functools.partial(_build, before.algorithm(algorithm)), models,
-            before.total_rounds, lambda number: commandline.raise_if_ended(),
+            before.total_rounds,
         )  # fmt: skip
 
     def _best_rounds(self) -> list[_BestRound]:
@@ -122,8 +122,7 @@ class _Group:
         interval = loop.rounds_per_evaluation if self._given.selects_round else None
         for trial in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
-            loop.total_rounds, interval, lambda number: commandline.raise_if_ended(),
-            self._diverged,
+            loop.total_rounds, interval, self._diverged,
         ):  # fmt: skip
             run = (*trial.setting.values(), trial.seed)
             new = _BestRound(

@@ -1,6 +1,7 @@
 """What a backend offers, and the pieces that all of them use."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,9 +49,6 @@ class RoundResult(NamedTuple):
     server_seconds: float | None = None
 
 
-OnRound = Callable[[RoundResult, Nest | None], None]
-
-
 class ClientCall(NamedTuple):
     """Client work to run on some clients of a source, such as a personalization's.
 
@@ -74,17 +72,25 @@ class ClientCall(NamedTuple):
 
 
 class TrainingProcess(Protocol):
-    """A training algorithm on one backend. States are opaque nests of arrays."""
+    """A training algorithm on one backend. States are opaque nests of arrays.
+
+    Attributes:
+      rounds_per_call: How many rounds of one cohort `next` can run, 1 or more.
+    """
+
+    rounds_per_call: int
 
     def initialize(self) -> Nest:
         """Returns the state before the first round; also the structure checkpoints load into."""
 
-    def run(self, state: Nest, rounds: Sequence[Round], on_round: OnRound) -> Nest:
-        """Runs consecutive rounds and returns the state after the last.
+    def next(self, state: Nest, rounds: Sequence[Round]) -> tuple[Nest, list[RoundResult]]:
+        """Runs rounds: in each the cohort trains, its updates are averaged, the server steps.
 
         Args:
-          on_round: Called after each with its result and the state then, or None where a backend
-            runs several rounds at once and has no state in between.
+          rounds: Consecutive rounds of one cohort, see `by_call`.
+
+        Returns:
+          The state after the last round, and what is known of each.
 
         Raises:
           DivergedError: If a client's training loss is not finite; `state` stays as it was.
@@ -115,13 +121,20 @@ class Backend(Protocol):
         """Yields (client id, the work's metrics as NumPy arrays) in the order of the call."""
 
 
+def by_call(rounds: Iterable[Round], rounds_per_call: int) -> Iterator[list[Round]]:
+    """Yields consecutive rounds of one cohort, as many as one call can run; reads no further."""
+    for _, cohort_rounds in itertools.groupby(rounds, lambda round_: round_.client_ids):
+        while block := list(itertools.islice(cohort_rounds, rounds_per_call)):
+            yield block
+
+
 class DivergedError(UserError):
     """A client's training loss is not finite."""
 
     def __init__(self, round_number: int, client_id: str):
-        place, found = f"round {round_number}, client {client_id!r}", "a training loss not finite"
+        place = f"round {round_number}, client {client_id!r}"
         advice = "lower the learning rates or look at that client's data: what was saved is kept"
-        super().__init__(place, found, advice=advice)
+        super().__init__(place, "a training loss not finite", advice=advice)
 
 
 def mean_metrics(totals: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Runs one client's work inside a graph: what the TFF and the sequential backend share.
 
 Random choices hang on the client's key in this round and on positions alone (pass, epoch, step),
-so another backend that walks differently draws the same.
+so another backend that loops in another order draws the same.
 """
 
 from collections.abc import Mapping
@@ -43,24 +43,24 @@ def run_client(
         for i, pass_ in enumerate(passes)
     ]
 
-    def walk(which, loop, carry):
-        for i in which:
+    def run_passes(indices, loop, carry):
+        for i in indices:
             carry = _run_pass(task, passes[i], parts[passes[i].part], keys[i], loop, carry)
         return carry
 
-    return work.finish(client_work.walk_over(work, walk, base.repeat, carry))
+    return work.finish(client_work.walk_over(work, run_passes, base.repeat, carry))
 
 
-def _run_pass(task, walk, examples, pass_key, loop, carry):
+def _run_pass(task, pass_, examples, pass_key, loop, carry):
     num_all = num_rows_in_graph(examples)
-    n = client_work.examples_per_epoch(num_all, walk)
-    batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
-    steps = client_work.steps_per_epoch(num_all, walk)
+    n = client_work.examples_per_epoch(num_all, pass_)
+    batch_size = tf.minimum(pass_.batch_size, tf.maximum(n, 1))
+    steps = client_work.steps_per_epoch(num_all, pass_)
 
     def epoch_body(epoch, carry):
-        number = loop * walk.num_epochs + epoch
-        epoch_key = client_work.fold_key(walk, pass_key, tensor_random.EPOCH, number)
-        if client_work.draws_order(walk):
+        number = loop * pass_.num_epochs + epoch
+        epoch_key = client_work.fold_key(pass_, pass_key, tensor_random.EPOCH, number)
+        if client_work.draws_order(pass_):
             order = tensor_random.permutation(
                 tensor_random.fold(epoch_key, tensor_random.SHUFFLE, 0), num_all
             )
@@ -70,21 +70,21 @@ def _run_pass(task, walk, examples, pass_key, loop, carry):
         def step_body(step, carry):
             rows = order[step * batch_size : tf.minimum((step + 1) * batch_size, n)]
             raw = {field: tf.gather(values, rows) for field, values in examples.items()}
-            key = client_work.fold_key(walk, epoch_key, tensor_random.STEP, step)
-            x, y = task.preprocess(raw, walk.training, key)
+            key = client_work.fold_key(pass_, epoch_key, tensor_random.STEP, step)
+            x, y = task.preprocess(raw, pass_.training, key)
             mask = tf.ones([tf.shape(rows)[0]])
-            return walk.step(carry, client_work.Batch(x, y, mask, key))
+            return pass_.step(carry, client_work.Batch(x, y, mask, key))
 
-        taken = client_work.steps_of_epoch(steps, epoch, walk)
+        taken = client_work.steps_of_epoch(steps, epoch, pass_)
         return base.repeat(taken, step_body, carry, _not_inlined)
 
-    carry = walk.begin(carry)
-    epochs = client_work.num_epochs(steps, walk)
+    carry = pass_.begin(carry)
+    epochs = client_work.num_epochs(steps, pass_)
     if isinstance(epochs, int) and epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif not isinstance(epochs, int) or epochs > 1:
         carry = base.repeat(epochs, epoch_body, carry)
-    return walk.end(carry)
+    return pass_.end(carry)
 
 
 def _not_inlined(function):

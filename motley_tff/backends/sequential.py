@@ -10,7 +10,7 @@ import collections
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,9 +94,9 @@ class SequentialBackend:
                 start = time.perf_counter()
                 output = function(*arguments)
             except tf.errors.InvalidArgumentError as error:
-                found = f"examples that cannot be used ({clients_lib.reason(error)})"
+                reason = f"examples that cannot be used ({clients_lib.reason(error)})"
                 advice = "mend or leave out that client's data"
-                raise UserError(f"client {client_id!r}", found, advice=advice) from error
+                raise UserError(f"client {client_id!r}", reason, advice=advice) from error
             if seconds is not None:
                 seconds.append(time.perf_counter() - start)
             return output
@@ -121,6 +121,8 @@ class SequentialBackend:
 class SequentialTraining:
     """Training in this process; a state is `(weights, optimizer state, {client id: state})`."""
 
+    rounds_per_call = 1
+
     def __init__(self, backend: SequentialBackend, task: Task, algorithm: Algorithm):
         self._backend, self._task, self._algorithm = backend, task, algorithm
         self._weigh = tf.function(_weigh, autograph=False)
@@ -134,16 +136,45 @@ class SequentialTraining:
         states = {c: first(i) for i, c in enumerate(self._task.train.ids)} if first else {}
         return *base.initial_server_state(algorithm), states
 
-    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
-        """Runs rounds one after the other; see `base.TrainingProcess`."""
-        weights, optimizer_state, client_states = state
-        server = tf.nest.map_structure(tf.convert_to_tensor, (weights, optimizer_state))
-        state = (*server, client_states)
-        for round_ in rounds:
-            start = time.perf_counter()
-            state, result = self._run_round(state, round_)
-            on_round(result._replace(seconds=time.perf_counter() - start), state)
-        return state
+    def next(
+        self, state: Nest, rounds: Sequence[base.Round]
+    ) -> tuple[Nest, list[base.RoundResult]]:
+        """Runs a round; see `base.TrainingProcess`."""
+        (round_,), start = rounds, time.perf_counter()
+        weights, optimizer_state = tf.nest.map_structure(tf.convert_to_tensor, state[:2])
+        call = self._client_call(weights, state[2], round_)
+        client_states, server_seconds = dict(state[2]), 0.0
+        client_seconds: list[float] = []
+        total: Any = None
+        updates: list[Nest] = []
+        # Each client starts from the server's weights and trains.
+        outputs = self._backend.run_clients(call, client_seconds)
+        for client_id, output in zip(call.client_ids, outputs, strict=True):
+            if not np.isfinite(output.metrics.totals["loss"]):
+                raise base.DivergedError(round_.number, client_id)
+            add = self._warm_up(weights, optimizer_state, output)
+            added_at = time.perf_counter()
+            if self._backend.robust:  # The median needs all updates, the mean their sum.
+                updates.append(output.update)
+                output = output._replace(update=())
+            total = self._weigh(output) if total is None else add(total, output)
+            if call.client_states is not None:
+                client_states[client_id] = output.client_state
+            server_seconds += time.perf_counter() - added_at
+        # The server takes a step along the mean of the updates.
+        stepped_at = time.perf_counter()
+        update, weight, sums = total
+        if self._backend.robust:
+            update = self._combine(self._backend.robust, updates, weight)
+        weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
+        means = base.mean_metrics(sums.totals, sums.weights)
+        end = time.perf_counter()
+        server_seconds += end - stepped_at
+        result = base.RoundResult(
+            round_.number, len(call.client_ids), means, end - start, max(client_seconds),
+            server_seconds,
+        )  # fmt: skip
+        return (weights, optimizer_state, client_states), [result]
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
@@ -153,49 +184,15 @@ class SequentialTraining:
         """Returns the clients' own states by id as NumPy arrays."""
         return tf.nest.map_structure(np.asarray, state[2])
 
-    def _run_round(self, state: Nest, round_: base.Round) -> tuple[Nest, base.RoundResult]:
-        weights, optimizer_state, client_states = state
-        stateful = self._algorithm.initial_client_state is not None
-        sizes = self._task.train.sizes
-        client_ids = sorted(round_.client_ids, key=lambda i: -sizes.get(i, 0))
-        call = base.ClientCall(
-            self._task,
-            self._algorithm.work,
-            weights,
-            self._task.train,
-            client_ids,
-            round_.key,
-            [client_states[c] for c in client_ids] if stateful else None,
-        )
-        client_seconds: list[float] = []
-        server_seconds = 0.0
-        outputs = self._backend.run_clients(call, client_seconds)
-        total: Any = None
-        updates: list[Nest] = []
-        new_states = dict(client_states)
-        for client_id, output in zip(client_ids, outputs, strict=True):
-            if not np.isfinite(output.metrics.totals["loss"]):
-                raise base.DivergedError(round_.number, client_id)
-            add = self._warm_up(weights, optimizer_state, output)
-            start = time.perf_counter()
-            if self._backend.robust:
-                updates.append(output.update)
-                output = output._replace(update=())
-            total = self._weigh(output) if total is None else add(total, output)
-            if stateful:
-                new_states[client_id] = output.client_state
-            server_seconds += time.perf_counter() - start
-        start = time.perf_counter()
-        update, weight, sums = total
-        if name := self._backend.robust:  # The server's step divides by the weight.
-            update = self._combine(name, updates, weight)
-        weights, optimizer_state = self._step(weights, optimizer_state, update, weight)
-        means = base.mean_metrics(sums.totals, sums.weights)
-        server_seconds += time.perf_counter() - start
-        result = base.RoundResult(
-            round_.number, len(client_ids), means, 0.0, max(client_seconds), server_seconds
-        )
-        return (weights, optimizer_state, new_states), result
+    def _client_call(
+        self, weights: Nest, client_states: Mapping[str, Nest], round_: base.Round
+    ) -> base.ClientCall:
+        """Returns the work of a round's clients, of which the largest is the first."""
+        train, stateful = self._task.train, self._algorithm.initial_client_state is not None
+        ids = sorted(round_.client_ids, key=lambda i: -train.sizes.get(i, 0))
+        states = [client_states[i] for i in ids] if stateful else None
+        work = self._algorithm.work
+        return base.ClientCall(self._task, work, weights, train, ids, round_.key, states)
 
     def _warm_up(
         self, weights: Nest, optimizer_state: Nest, output: ClientOutput
@@ -217,7 +214,9 @@ class SequentialTraining:
         return add
 
     def _combine(self, name: str, updates: Sequence[Nest], weight: tf.Tensor) -> Nest:
-        """Returns the robust mean of the clients' updates, times the weight."""
+        """Returns the robust mean of the clients' updates times their weight, by which the server's
+        step divides.
+        """
         share = self._backend.trim_share
         return tf.nest.map_structure(
             lambda *leaves: weight * robust_mean.combine(name, share, tf.stack(leaves)), *updates

@@ -68,8 +68,8 @@ pfor._PforInput.expanddim_inputs_for_broadcast = _with_static_shapes(
 )
 
 
-class Rows:
-    """The rows of a stack: how to spread what belongs to clients or to runs over them.
+class RowLayout:
+    """The order of a stack's rows, by which values of clients or of runs are spread over them.
 
     Runs are in the order of their settings, then seeds.
     """
@@ -152,7 +152,7 @@ def run_stack(
 
     Args:
       task: Whose `preprocess` makes batches.
-      template: The work of some run: all runs walk over the data alike.
+      template: The work of some run: all runs go over the data alike.
       hparams: `{name: [runs]}`.
       broadcast: What the server of each run sent, leaves [runs, ...].
       client_states: Leaves [runs, clients, ...]; `()` if stateless.
@@ -165,7 +165,7 @@ def run_stack(
 
     template = capped(template)
     num_runs = tf.nest.flatten(broadcast)[0].shape[0]
-    rows = Rows(num_runs, round_keys.shape[0], stack.index.shape[0])
+    rows = RowLayout(num_runs, round_keys.shape[0], stack.index.shape[0])
     row_hparams = rows.of_runs(hparams)
     keys = tensor_random.client_round_key(
         rows.of_seeds(round_keys), rows.under_seeds(stack.client_keys)
@@ -182,19 +182,21 @@ def run_stack(
     clients = rows.of_clients((keys, rows.under_seeds(stack.index), stack.sizes))
     carry = map_rows(init, (row_hparams, rows.of_runs(broadcast), states, *clients))
 
-    def walk_passes(which, loop, carry):
-        for i in which:
-            walk = template.all_passes[i]
-            number = client_work.pass_number(walk, i)
+    def run_passes(indices, loop, carry):
+        for i in indices:
+            pass_ = template.all_passes[i]
+            number = client_work.pass_number(pass_, i)
             pass_keys = tensor_random.fold(keys, tensor_random.PASS, number)
 
             def pass_of(row_hparams, i=i):
                 return capped(work_of(row_hparams)).all_passes[i]
 
-            carry = _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry)
+            carry = _run_pass(
+                task, pass_, pass_of, row_hparams, rows, stack, pass_keys, loop, carry
+            )
         return carry
 
-    carry = client_work.walk_over(template, walk_passes, base.repeat, carry)
+    carry = client_work.walk_over(template, run_passes, base.repeat, carry)
 
     def finish(args):
         return capped(work_of(args[0])).finish(args[1])
@@ -202,26 +204,26 @@ def run_stack(
     return rows.split(map_rows(finish, (row_hparams, carry)))
 
 
-def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
-    examples, num_all = stack.parts[walk.part], stack.sizes[walk.part]
-    n = client_work.examples_per_epoch(num_all, walk)
+def _run_pass(task, pass_, pass_of, row_hparams, rows, stack, pass_keys, loop, carry):
+    examples, num_all = stack.parts[pass_.part], stack.sizes[pass_.part]
+    n = client_work.examples_per_epoch(num_all, pass_)
     padded = _num_padded(examples)
-    batch_size = tf.minimum(walk.batch_size, tf.maximum(n, 1))
-    columns = tf.range(min(walk.batch_size, padded))[None, :]
-    steps = client_work.steps_per_epoch(num_all, walk)
+    batch_size = tf.minimum(pass_.batch_size, tf.maximum(n, 1))
+    columns = tf.range(min(pass_.batch_size, padded))[None, :]
+    steps = client_work.steps_per_epoch(num_all, pass_)
 
     def one_row(per_row, shared):
         row_hparams, carry = per_row
         raw, mask, key = shared
-        x, y = task.preprocess(raw, walk.training, key)
+        x, y = task.preprocess(raw, pass_.training, key)
         return pass_of(row_hparams).step(carry, client_work.Batch(x, y, mask, key))
 
     def epoch_body(epoch, carry):
-        number = loop * walk.num_epochs + epoch
-        keys = client_work.fold_key(walk, pass_keys, tensor_random.EPOCH, number)
-        taken = client_work.steps_of_epoch(steps, epoch, walk)
+        number = loop * pass_.num_epochs + epoch
+        keys = client_work.fold_key(pass_, pass_keys, tensor_random.EPOCH, number)
+        taken = client_work.steps_of_epoch(steps, epoch, pass_)
         order = None
-        if client_work.draws_order(walk):
+        if client_work.draws_order(pass_):
             shuffle_keys = tensor_random.fold(keys, tensor_random.SHUFFLE, 0)
             order = _orders(shuffle_keys, num_all, padded)
 
@@ -231,22 +233,22 @@ def _run_pass(task, walk, pass_of, row_hparams, rows, stack, pass_keys, loop, ca
             position = tf.where(is_real, position, 0)
             drawn = position if order is None else tf.gather(order, position, batch_dims=1)
             raw = {f: tf.gather(v, drawn, batch_dims=1) for f, v in examples.items()}
-            step_keys = client_work.fold_key(walk, keys, tensor_random.STEP, step)
+            step_keys = client_work.fold_key(pass_, keys, tensor_random.STEP, step)
             batch = (raw, tf.cast(is_real, tf.float32), step_keys)
             new = rows.map_step(one_row, (row_hparams, carry), batch)
             return _select(rows.of_clients(step < taken), new, carry)
 
         return base.repeat(tf.reduce_max(taken), step_body, carry)
 
-    carry = _map_hook("begin", walk, pass_of, row_hparams, carry)
-    epochs = client_work.num_epochs(steps, walk)
+    carry = _map_hook("begin", pass_, pass_of, row_hparams, carry)
+    epochs = client_work.num_epochs(steps, pass_)
     if not isinstance(epochs, int):
         carry = base.repeat(tf.reduce_max(epochs), epoch_body, carry)
     elif epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif epochs > 1:
         carry = base.repeat(epochs, epoch_body, carry)
-    return _map_hook("end", walk, pass_of, row_hparams, carry)
+    return _map_hook("end", pass_, pass_of, row_hparams, carry)
 
 
 def _num_padded(examples) -> int:
@@ -262,8 +264,8 @@ def _select(is_new: tf.Tensor, new: Any, old: Any) -> Any:
     return tf.nest.map_structure(select, new, old)
 
 
-def _map_hook(name, walk, pass_of, row_hparams, carry):
-    if getattr(walk, name) is client_work.unchanged:
+def _map_hook(name, pass_, pass_of, row_hparams, carry):
+    if getattr(pass_, name) is client_work.unchanged:
         return carry
     return map_rows(lambda args: getattr(pass_of(args[0]), name)(args[1]), (row_hparams, carry))
 
@@ -289,7 +291,7 @@ def _ranks(draws: tf.Tensor) -> tf.Tensor:
     """
     rows, n = draws.shape
     steps = -(-(n - 1) // _DISTANCES_PER_STEP)
-    # As many places as the steps walk around, the further ones behind all others.
+    # As many places as the steps pass_ around, the further ones behind all others.
     width = steps * _DISTANCES_PER_STEP + 1
     # Signed numbers in the same order, the smallest raised by one so that it has one below it.
     numbers = tf.maximum(tf.bitcast(draws ^ (1 << 31), tf.int32), tf.int32.min + 1)

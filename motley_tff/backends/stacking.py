@@ -95,15 +95,15 @@ def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
 def numbers(stack: Stack, work: ClientWork) -> np.ndarray:
     """Returns how many numbers each client's work goes through in whole batches: int [clients]."""
     total = np.zeros(len(next(iter(stack.sizes.values()))), int)
-    for i, walk in enumerate(work.all_passes):
-        sizes, examples = stack.sizes[walk.part], stack.parts[walk.part].values()
-        size = np.minimum(walk.batch_size, np.maximum(sizes, 1))
-        rounding = 0 if walk.drop_remainder else size - 1
+    for i, pass_ in enumerate(work.all_passes):
+        sizes, examples = stack.sizes[pass_.part], stack.parts[pass_.part].values()
+        size = np.minimum(pass_.batch_size, np.maximum(sizes, 1))
+        rounding = 0 if pass_.drop_remainder else size - 1
         times = 1 if i < len(work.passes) else work.num_loops
         per_batch = size * sum(int(np.prod(field.shape[2:])) for field in examples)
-        batches = (sizes + rounding) // size * walk.num_epochs
-        if walk.num_steps is not None:
-            batches = np.where(batches > 0, walk.num_steps, 0)
+        batches = (sizes + rounding) // size * pass_.num_epochs
+        if pass_.num_steps is not None:
+            batches = np.where(batches > 0, pass_.num_steps, 0)
         total += batches * times * per_batch
     return total
 
@@ -120,8 +120,8 @@ def groups(numbers: np.ndarray) -> list[np.ndarray]:
         if cost - numbers.sum() <= max(MAX_PADDING * cost, MAX_PADDING_NUMBERS):
             break
     bounds = lengths[ends]
-    which = np.searchsorted(bounds, numbers)
-    return [np.flatnonzero(which == g) for g in reversed(range(len(bounds)))]
+    group_of_client = np.searchsorted(bounds, numbers)
+    return [np.flatnonzero(group_of_client == g) for g in reversed(range(len(bounds)))]
 
 
 def _cheapest_cuts(lengths: np.ndarray, counts: np.ndarray, num_groups: int):

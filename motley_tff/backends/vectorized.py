@@ -6,7 +6,6 @@ in hyperparameters and seeds only are trained in the same call (`VectorizedRuns`
 which).
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,27 +23,9 @@ from motley_tff.core.task import Task
 
 Nest = Any
 # Rounds in one compiled call; fewer are run by the same compiled code.
-_ROUNDS_PER_CALL = 50
+ROUNDS_PER_CALL = 50
 # Stacks of tensors that are kept for the next call on the same clients.
 _MAX_CACHED_STACKS = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Runs:
-    """Runs of one algorithm that differ in hyperparameters only.
-
-    Attributes:
-      build: `{name: scalar} -> algorithm`; scalars are floats, or tensors inside a graph.
-      hparams: `{name: value}` of each run, all with the same names.
-    """
-
-    build: Callable[[Mapping[str, Any]], Algorithm]
-    hparams: Sequence[Mapping[str, float]]
-
-    @property
-    def stacked(self) -> dict[str, np.ndarray]:
-        """The hyperparameters as float32 [runs]."""
-        return {n: np.array([h[n] for h in self.hparams], np.float32) for n in self.hparams[0]}
 
 
 class StackCache:
@@ -90,7 +71,7 @@ class VectorizedBackend:
 
     def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
-        return VectorizedTraining(VectorizedRuns([task], Runs(lambda _: algorithm, [{}])))
+        return VectorizedTraining(task, algorithm)
 
     def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
@@ -154,22 +135,33 @@ class VectorizedRuns:
     Args:
       tasks: The task under each seed: the same clients (or it is a ValueError), model and
         functions, other splits.
+      build: `{hyperparameter: scalar} -> algorithm`; scalars are floats, or tensors inside a graph.
+      settings: `{hyperparameter: value}` of each setting, all with the same names.
     """
 
-    def __init__(self, tasks: Sequence[Task], runs: Runs):
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        build: Callable[[Mapping[str, Any]], Algorithm],
+        settings: Sequence[Mapping[str, float]],
+    ):
         if any(task.train.ids != tasks[0].train.ids for task in tasks):
             raise ValueError("Expected the same clients under every seed.")
-        self._tasks, self._task, self._runs = tuple(tasks), tasks[0], runs
-        self._num_runs = len(tasks) * len(runs.hparams)
-        self._template = runs.build(dict(runs.hparams[0]))
+        self._tasks, self._task, self._build = tuple(tasks), tasks[0], build
+        self._num_runs = len(tasks) * len(settings)
+        self._template = build(dict(settings[0]))
+        # float32 [runs]
+        self._hparams = {
+            name: np.repeat(
+                np.array([setting[name] for setting in settings], np.float32), len(tasks)
+            )
+            for name in settings[0]
+        }
         self._cache = StackCache()
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
-    def initialize(self, algorithms: Sequence[Algorithm] | None = None) -> Nest:
-        """Returns the first state; `algorithms` are each run's, by default its setting's."""
-        if algorithms is None:
-            built = [self._runs.build(dict(h)) for h in self._runs.hparams]
-            algorithms = [algorithm for algorithm in built for _ in self._tasks]
+    def initialize(self, algorithms: Sequence[Algorithm]) -> Nest:
+        """Returns the first state of runs of these algorithms."""
         states = [self._initial_state(algorithm) for algorithm in algorithms]
         return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *states)
 
@@ -181,29 +173,35 @@ class VectorizedRuns:
         client_states = tf.nest.map_structure(lambda *leaves: np.stack(leaves), *states)
         return weights, optimizer_state, client_states
 
-    def run(
-        self,
-        state: Nest,
-        rounds: Sequence[tuple[base.Round, ...]],
-        on_round: Callable[
-            [tuple[base.Round, ...], list[dict[str, float]], float, Nest | None], None
-        ],
-    ) -> Nest:
-        """Runs consecutive rounds and returns the state after the last.
+    def next(
+        self, state: Nest, client_ids: tuple[str, ...], keys: np.ndarray
+    ) -> tuple[Nest, list[list[dict[str, float]]], np.ndarray]:
+        """Runs rounds of one cohort in one compiled call.
 
         Args:
-          rounds: For each, the round under each seed, of one cohort.
-          on_round: Called after each with it, each run's training means, the seconds it took, and
-            the state where there is one.
+          keys: int32 [rounds, seeds, 2], the key of each round; at most `ROUNDS_PER_CALL` rounds.
 
-        Raises:
-          DivergedError: If a loss is not finite and there is only one run; with several, the
-            means of a run that diverged are not finite and the others go on.
+        Returns:
+          The state after the last round; the training means of each round and run; and int32
+          [rounds, runs], the position of a client whose loss is not finite, else -1. The means of
+          such a run are not finite either, and the other runs go on.
         """
-        state = tf.nest.map_structure(tf.convert_to_tensor, state)
-        for block in _blocks(rounds):
-            state = self._run(state, block, on_round)
-        return state
+        times = self._num_runs * ROUNDS_PER_CALL
+        sources = tuple(task.train for task in self._tasks)
+        groups = self._cache.grouped(sources, client_ids, self._template.work, times)
+        padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
+        padded_keys[: len(keys)] = keys
+        state, sums, diverged = self._block(
+            tf.nest.map_structure(tf.convert_to_tensor, state),
+            {name: tf.constant(values) for name, values in self._hparams.items()},
+            [stack for _, stack in groups],
+            tf.constant(padded_keys),
+            tf.constant(len(keys)),
+        )
+        sums = tf.nest.map_structure(lambda t: t.numpy(), sums)
+        runs = range(self._num_runs)
+        means = [[_means(sums, i, run) for run in runs] for i in range(len(keys))]
+        return state, means, diverged.numpy()[: len(keys)]
 
     def client_states(self, state: Nest, run: int) -> dict[str, Nest]:
         """Returns the states of one run's clients by id as NumPy arrays."""
@@ -212,41 +210,16 @@ class VectorizedRuns:
         states = tf.nest.map_structure(lambda s: np.asarray(s)[run], state[2])
         return {client_id: _row(states, i) for i, client_id in enumerate(self._task.train.ids)}
 
-    def _run(self, state, block, on_round):
-        start = time.perf_counter()
-        sources = tuple(task.train for task in self._tasks)
-        times = self._num_runs * _ROUNDS_PER_CALL
-        ids = block[0][0].client_ids
-        groups = self._cache.grouped(sources, ids, self._template.work, times)
-        keys = np.zeros((_ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
-        keys[: len(block)] = [[round_.key for round_ in seeds] for seeds in block]
-        new_state, sums, diverged = self._block(
-            state,
-            {n: tf.repeat(v, len(self._tasks)) for n, v in self._runs.stacked.items()},
-            [stack for _, stack in groups],
-            tf.constant(keys),
-            tf.constant(len(block)),
-        )
-        seconds = (time.perf_counter() - start) / len(block)
-        sums = tf.nest.map_structure(lambda t: t.numpy(), sums)
-        for i, seeds in enumerate(block):
-            if self._num_runs == 1 and diverged[i, 0] >= 0:
-                client_id = self._task.train.ids[int(diverged[i, 0])]
-                raise base.DivergedError(seeds[0].number, client_id)
-            means = [_means(sums, i, run) for run in range(self._num_runs)]
-            on_round(seeds, means, seconds, new_state if seeds is block[-1] else None)
-        return new_state
-
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
-        """Runs up to `_ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
-        shape = [_ROUNDS_PER_CALL, self._num_runs]
+        """Runs up to `ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
+        shape = [ROUNDS_PER_CALL, self._num_runs]
         sums = learning.zero_sums(self._task, self._template.shares)
         log = tf.nest.map_structure(lambda t: tf.zeros(shape, t.dtype), (sums, tf.constant(0)))
 
         def body(i, carry):
             state, log = carry
             state, sums, diverged = self._round(state, hparams, stacks, keys[i])
-            is_now = tf.equal(tf.range(_ROUNDS_PER_CALL), i)[:, None]
+            is_now = tf.equal(tf.range(ROUNDS_PER_CALL), i)[:, None]
             log = tf.nest.map_structure(
                 lambda all_, value: tf.where(is_now, value[None], all_), log, (sums, diverged)
             )
@@ -265,7 +238,14 @@ class VectorizedRuns:
                 lambda s, index=stack.index: tf.gather(s, index, axis=1), client_states
             )
             output = stacked_loop.run_stack(
-                task, self._work_of, template.work, hparams, weights, states, stack, keys
+                task,
+                lambda h: self._build(h).work,
+                template.work,
+                hparams,
+                weights,
+                states,
+                stack,
+                keys,
             )
             added = self._sum(output)
             total = added if total is None else tf.nest.map_structure(tf.add, total, added)
@@ -276,13 +256,10 @@ class VectorizedRuns:
         weights, optimizer_state = self._server_step(hparams, optimizer_state, weights, mean)
         return (weights, optimizer_state, client_states), sums, diverged
 
-    def _work_of(self, hparams):
-        return self._runs.build(hparams).work
-
     def _server_step(self, hparams, optimizer_state, weights, update):
         def one_run(args):
             run_hparams, state, weights, update = args
-            optimizer = self._runs.build(run_hparams).server_optimizer
+            optimizer = self._build(run_hparams).server_optimizer
             return fedavg.server_step(optimizer, weights, state, update)
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
@@ -296,22 +273,31 @@ class VectorizedRuns:
 class VectorizedTraining:
     """One run as a `base.TrainingProcess`; states are those of `VectorizedRuns`."""
 
-    def __init__(self, runs: VectorizedRuns):
-        self._runs = runs
+    rounds_per_call = ROUNDS_PER_CALL
+
+    def __init__(self, task: Task, algorithm: Algorithm):
+        self._task, self._algorithm = task, algorithm
+        self._runs = VectorizedRuns([task], lambda _: algorithm, [{}])
 
     def initialize(self) -> Nest:
         """Returns the state before the first round."""
-        return self._runs.initialize()
+        return self._runs.initialize([self._algorithm])
 
-    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
-        """Runs rounds in compiled blocks; see `base.TrainingProcess`."""
-
-        def on_rounds(seeds, means, seconds, state):
-            (round_,) = seeds
-            result = base.RoundResult(round_.number, len(round_.client_ids), means[0], seconds)
-            on_round(result, state)
-
-        return self._runs.run(state, [(round_,) for round_ in rounds], on_rounds)
+    def next(
+        self, state: Nest, rounds: Sequence[base.Round]
+    ) -> tuple[Nest, list[base.RoundResult]]:
+        """Runs rounds in one compiled call; see `base.TrainingProcess`."""
+        start, client_ids = time.perf_counter(), rounds[0].client_ids
+        keys = np.stack([round_.key[None] for round_ in rounds])
+        state, means, diverged = self._runs.next(state, client_ids, keys)
+        seconds = (time.perf_counter() - start) / len(rounds)
+        for round_, (position,) in zip(rounds, diverged, strict=True):
+            if position >= 0:
+                raise base.DivergedError(round_.number, self._task.train.ids[position])
+        return state, [
+            base.RoundResult(round_.number, len(client_ids), of_run, seconds)
+            for round_, (of_run,) in zip(rounds, means, strict=True)
+        ]
 
     def weights(self, state: Nest) -> Nest:
         """Returns the server's weights as NumPy arrays."""
@@ -342,21 +328,6 @@ def _scatter_clients(states: Nest, index: tf.Tensor, new: Nest) -> Nest:
         return tf.einsum("cr...->rc...", by_client)
 
     return tf.nest.map_structure(scatter, states, new)
-
-
-def _blocks(rounds: Sequence[tuple[base.Round, ...]]) -> Iterator[list[tuple[base.Round, ...]]]:
-    """Yields runs of consecutive rounds of one cohort, at most `_ROUNDS_PER_CALL` long."""
-    block: list[tuple[base.Round, ...]] = []
-    for seeds in rounds:
-        if any(round_.client_ids != seeds[0].client_ids for round_ in seeds):
-            raise ValueError(f"Round {seeds[0].number} has other cohorts under other seeds.")
-        is_new = block and seeds[0].client_ids != block[0][0].client_ids
-        if is_new or len(block) == _ROUNDS_PER_CALL:
-            yield block
-            block = []
-        block.append(seeds)
-    if block:
-        yield block
 
 
 def _row(nest: Nest, index: Any) -> Nest:

@@ -62,7 +62,7 @@ _PATH_ERRORS = {
 def run_main(
     main: Callable[..., int | None],
     positional: Sequence[str] = (),
-    goes_on: bool = False,
+    can_resume: bool = False,
     advice: Callable[[str], str | None] = lambda flag: None,
 ) -> NoReturn:
     """Parses `sys.argv`, runs a command, and exits.
@@ -71,7 +71,7 @@ def run_main(
       main: The command. Gets the values of the positional arguments; returns its exit status.
       positional: Their names for messages, e.g. `("GRID",)`; a last one that ends in "..." takes
         one or more.
-      goes_on: Whether a run that was cut goes on when it is given again; its last line says so.
+      can_resume: Whether a run that was cut goes on when it is given again; its last line says so.
       advice: `unknown flag -> what to give instead`, or None.
 
     Raises:
@@ -79,8 +79,8 @@ def run_main(
     """
     path = pathlib.Path(sys.argv[0])
     name = path.parent.name if path.stem in ("__main__", "command") else path.stem
-    _take_signals()
-    _open_what_is_closed()
+    _install_signal_handlers()
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
@@ -91,16 +91,16 @@ def run_main(
         if end is None:
             raise
         reason, status = end
-        again = "; the same command goes on from there" if goes_on and status > 128 else ""
+        again = "; the same command goes on from there" if can_resume and status > 128 else ""
         with contextlib.suppress(OSError):  # A terminal that was closed.
             if reason:
                 print(f"{name}: {reason}{again}", file=sys.stderr, flush=True)
         if _is_out_of_memory(error):
             # An allocation that failed inside TensorFlow leaves its locks taken: its destructors
             # would wait for them forever.
-            _settle_stdout()
+            _flush_stdout()
             os._exit(status)
-    _settle_stdout()
+    _flush_stdout()
     # The interpreter's last collections would go through TensorFlow's objects for a second.
     gc.freeze()
     sys.exit(status)
@@ -161,7 +161,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
-def _open_what_is_closed() -> None:
+def _open_closed_streams() -> None:
     """Leads standard streams that were closed (`>&-`) to nowhere.
 
     Or the next files that are opened would get their numbers, and with them what libraries print.
@@ -180,7 +180,7 @@ def os_hint(error: OSError) -> str | None:
     return hints.get(error.errno or 0)
 
 
-def _settle_stdout() -> None:
+def _flush_stdout() -> None:
     """Sees that Python has nothing to complain about when it flushes stdout at its end."""
     try:
         print(end="", flush=True)
@@ -198,7 +198,7 @@ def raise_if_ended() -> None:
         raise _end(_received[0])
 
 
-def _take_signals() -> None:
+def _install_signal_handlers() -> None:
     """Makes the signals that end a program exceptions; those that are ignored (nohup) stay so."""
     for number in _TERMINATING_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL:

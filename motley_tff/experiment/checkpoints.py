@@ -6,7 +6,7 @@ those are programs, which loading would run, so a checkpoint from elsewhere coul
 
 import pathlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,13 @@ from motley_tff.files import array_files
 
 _NAME = re.compile(r"round_(\d{8})\.npz")
 _KEEP = 2
+
+
+class Trained(NamedTuple):
+    """A training process's state, and the number of rounds that led to it."""
+
+    state: Any
+    num_rounds: int
 
 
 def save(directory: pathlib.Path, round_number: int, state: Any) -> None:

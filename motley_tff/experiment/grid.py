@@ -1,6 +1,6 @@
 """Trains a whole group of a grid's runs at once on silos, and scores every one of them.
 
-What `Experiment` is to one run: the same algorithms, the same random streams and the same rules of
+What `loop` is to one run: the same algorithms, the same random streams and the same rules of
 choice, but all settings and seeds of a `RunGroup` in the calls of the vectorized backend. Numbers
 are those of separate runs, to float tolerance.
 """
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from motley_tff.backends import base, vectorized
+from motley_tff import commandline
+from motley_tff.backends import vectorized
 from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import Algorithm, Personalization
@@ -45,7 +46,6 @@ def run(
     personalization: Personalization,
     total_rounds: int,
     evaluate_every: int | None = None,
-    on_round: Callable[[int], None] = lambda number: None,
     diverged: Collection[int] = (),
 ) -> Iterator[Scored]:
     """Yields every run of a group, scored after the last round and, if asked for, on the way.
@@ -55,28 +55,17 @@ def run(
       starts: Each run's initial weights, in the order of settings, then seeds.
       personalization: Scores candidates; the same for all settings.
       evaluate_every: Also after every so many rounds.
-      on_round: Called after each round with its number.
       diverged: Positions of runs that already have, in a warm start.
     """
-    group_tasks = [tasks[seed] for seed in group.seeds]
-    runs = _runs(group_tasks, group, build, starts[0])
-    state = _first_state(runs, group_tasks, group, build, starts)
-    template = build(group_tasks[0], starts[0], group.settings[0])
-    evaluator = _GroupEvaluator(group_tasks, group, template, personalization)
+    training = _GroupTraining(tasks, group, build, starts[0])
+    training.diverged.update(diverged)
+    state = training.first_state(starts)
+    evaluator = _GroupEvaluator(training, group, personalization)
     interval = evaluate_every or max(1, total_rounds)  # Without rounds the only stop is 0.
     stops = sorted({*range(interval, total_rounds, interval), total_rounds})
-    done = 0
-    not_finite = set(diverged)
-
-    def after_round(seeds, means, *_):
-        not_finite.update(_diverged(means))
-        on_round(seeds[0].number)
-
-    for stop in stops:
-        rounds = [_round(group_tasks, group.seeds, n) for n in range(done + 1, stop + 1)]
-        state = runs.run(state, rounds, after_round)
-        done = stop
-        yield from evaluator.score(state, stop, not_finite)
+    for before, stop in itertools.pairwise([0, *stops]):
+        state = training.train(state, range(before + 1, stop + 1))
+        yield from evaluator.score(state, stop, training.diverged)
 
 
 def warm_starts(
@@ -85,7 +74,6 @@ def warm_starts(
     build: Build,
     models: Mapping[int, Sequence[Nest]],
     num_rounds: int,
-    on_round: Callable[[int], None] = lambda number: None,
 ) -> tuple[list[list[Nest]], set[int]]:
     """Returns (the k models that each run's clusters start from, who diverged), both as `run`'s.
 
@@ -95,76 +83,64 @@ def warm_starts(
       build: Makes FedAvg.
       models: The k untrained models under each seed.
     """
-    group_tasks = [tasks[seed] for seed in group.seeds]
-    runs = _runs(group_tasks, group, build, models[group.seeds[0]][0])
+    training = _GroupTraining(tasks, group, build, models[group.seeds[0]][0])
     of_runs: list[list[Nest]] = [[] for _ in range(len(group.settings) * len(group.seeds))]
-    diverged: set[int] = set()
-
-    def after_round(seeds, means, *_):
-        diverged.update(_diverged(means))
-        on_round(seeds[0].number)
-
     for j in range(len(models[group.seeds[0]])):
         starts = [models[seed][j] for _ in group.settings for seed in group.seeds]
-        state = _first_state(runs, group_tasks, group, build, starts)
-        rounds = [
-            _round(group_tasks, group.seeds, n, "warm_start", 1, j)
-            for n in range(1, num_rounds + 1)
-        ]
-        weights, *_ = runs.run(state, rounds, after_round)
+        state = training.first_state(starts)
+        weights, *_ = training.train(state, range(1, num_rounds + 1), "warm_start", 1, j)
         leaves = [np.asarray(leaf) for leaf in weights]
         for i, of_run in enumerate(of_runs):
             of_run.append(tuple(leaf[i] for leaf in leaves))
-    return of_runs, diverged
+    return of_runs, training.diverged
 
 
-def _diverged(means: Sequence[Mapping[str, float]]) -> set[int]:
-    """Returns the positions of the runs whose training loss is not finite."""
-    return {i for i, metrics in enumerate(means) if not np.isfinite(metrics["loss"])}
+class _GroupTraining:
+    """Trains all runs of a group together.
 
+    Attributes:
+      tasks: The task under each seed.
+      template: The algorithm of some run; `weights` are of the shapes of any run's.
+      diverged: Positions of the runs of which a training loss was not finite.
+    """
 
-def _runs(
-    tasks: Sequence[Task], group: RunGroup, build: Build, weights: Nest
-) -> vectorized.VectorizedRuns:
-    """Returns all runs; `weights` are of the shapes of any run's."""
-    settings = vectorized.Runs(lambda h: build(tasks[0], weights, h), group.settings)
-    return vectorized.VectorizedRuns(tasks, settings)
+    def __init__(self, tasks: Mapping[int, Task], group: RunGroup, build: Build, weights: Nest):
+        self.tasks = [tasks[seed] for seed in group.seeds]
+        self.template = build(self.tasks[0], weights, group.settings[0])
+        self.diverged: set[int] = set()
+        self._group, self._build = group, build
+        self._runs = vectorized.VectorizedRuns(
+            self.tasks, lambda setting: build(self.tasks[0], weights, setting), group.settings
+        )
 
+    def first_state(self, starts: Sequence[Nest]) -> Nest:
+        """Returns the state of runs that start from these weights."""
+        pairs = itertools.product(self._group.settings, self.tasks)
+        return self._runs.initialize(
+            [self._build(task, start, s) for (s, task), start in zip(pairs, starts, strict=True)]
+        )
 
-def _first_state(
-    runs: vectorized.VectorizedRuns,
-    tasks: Sequence[Task],
-    group: RunGroup,
-    build: Build,
-    starts: Sequence[Nest],
-) -> Nest:
-    """Returns the state of runs that start from these weights."""
-    pairs = itertools.product(group.settings, tasks)
-    return runs.initialize(
-        [build(task, start, s) for (s, task), start in zip(pairs, starts, strict=True)]
-    )
-
-
-def _round(
-    tasks: Sequence[Task],
-    seeds: Sequence[int],
-    number: int,
-    stream: str = "local_training",
-    *counts: int,
-) -> tuple[base.Round, ...]:
-    """Returns a round under every seed, with its keys from a stream."""
-    return tuple(
-        base.Round(number, task.train.ids, random_streams.key(seed, stream, *counts, number))
-        for task, seed in zip(tasks, seeds, strict=True)
-    )
+    def train(
+        self, state: Nest, numbers: range, stream: str = "local_training", *counts: int
+    ) -> Nest:
+        """Returns the state after rounds of these numbers, with keys from a stream."""
+        seeds, client_ids = self._group.seeds, self.tasks[0].train.ids
+        for first in range(0, len(numbers), vectorized.ROUNDS_PER_CALL):
+            block = numbers[first : first + vectorized.ROUNDS_PER_CALL]
+            keys = [[random_streams.key(s, stream, *counts, n) for s in seeds] for n in block]
+            state, means, _ = self._runs.next(state, client_ids, np.array(keys))
+            for of_runs in means:
+                self.diverged |= {i for i, m in enumerate(of_runs) if not np.isfinite(m["loss"])}
+            commandline.raise_if_ended()
+        return state
 
 
 class _GroupEvaluator:
     """Scores all runs of a group in one call per group of silos."""
 
-    def __init__(self, tasks, group, template, personalization):
-        self._tasks, self._group = tasks, group
-        self._template, self._personalization = template, personalization
+    def __init__(self, training: _GroupTraining, group: RunGroup, personalization: Personalization):
+        self._tasks, self._template = training.tasks, training.template
+        self._group, self._personalization = group, personalization
         self._backend = vectorized.VectorizedBackend()
         train = ("train",) if personalization.scores_train else ()
         self._work = personalization.work((*client_scores.SPLITS, *train), "train")

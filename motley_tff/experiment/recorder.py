@@ -1,7 +1,7 @@
 """What a run writes: rounds, evaluations, checkpoints and models, in one directory."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -13,10 +13,30 @@ from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 from motley_tff.experiment import checkpoints, rows, schedule, score_blocks
+from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.round_evaluator import Evaluation
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import array_files, csv_files, model_files, picture_grids
 from motley_tff.tables import columns
+
+# ({name: mean}, round) -> scalars for TensorBoard
+WriteScalars = Callable[[Mapping[str, float], int], None]
+
+
+def round_cells(result: base.RoundResult, sent: Bytes, largest: Bytes) -> dict[str, Any]:
+    """Returns what a table says of a round: its clients, times, bytes, and one client's most."""
+    return {
+        "round": result.number,
+        "num_clients": result.num_clients,
+        "seconds": result.seconds,
+        "slowest_client_seconds": result.slowest_client_seconds,
+        "server_seconds": result.server_seconds,
+        "bytes_down": sent.down,
+        "bytes_up": sent.up,
+        "largest_bytes_down": largest.down,
+        "largest_bytes_up": largest.up,
+    }
 
 
 class Recorder:
@@ -36,9 +56,11 @@ class Recorder:
         directory: RunDirectory,
         algorithm_name: str,
         bytes_before: Bytes,
+        write_scalars: WriteScalars | None = None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._directory, self._bytes_before = directory, bytes_before
+        self._write_scalars = write_scalars or (lambda means, number: None)
         self._keys = {
             "run_id": directory.run_id,
             "dataset": task.dataset,
@@ -53,8 +75,8 @@ class Recorder:
         self._last: dict[str, int] = {}
         self._counted = 0
 
-    def restore(self, state: Any) -> tuple[Any, int]:
-        """Returns the last checkpoint and its round, and drops what tables say of later rounds.
+    def restore(self, state: Any) -> Trained:
+        """Returns the last checkpoint, and drops what tables say of later rounds.
 
         `state`, that before the first round, is returned if there is no checkpoint. Of a run whose
         rounds were raised the evaluation at the former end is dropped, too, and made again if it is
@@ -82,35 +104,30 @@ class Recorder:
         score_blocks.forget(self._directory.path, self.evaluated)
         if end is not None:
             self._directory.write_record(raised_from=None)
-        return state, done
+        return Trained(state, done)
 
-    def add_round(self, result: base.RoundResult) -> None:
-        """Takes note of a round; `flush_rounds` writes it."""
-        sent, largest = self._sent(result)
-        trained = {f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)}
-        self._round_rows.append(
-            {
-                "run_id": self._directory.run_id,
-                "round": result.number,
-                "num_clients": result.num_clients,
-                **trained,
-                **{name: result.means[name] for name in self._algorithm.shares},
-                "seconds": result.seconds,
-                "slowest_client_seconds": result.slowest_client_seconds,
-                "server_seconds": result.server_seconds,
-                "bytes_down": sent.down,
-                "bytes_up": sent.up,
-                "largest_bytes_down": largest.down,
-                "largest_bytes_up": largest.up,
-            }
-        )
+    def add_rounds(self, results: Sequence[base.RoundResult]) -> None:
+        """Takes note of rounds; the next checkpoint or evaluation writes them."""
+        self._round_rows += map(self._round_row, results)
+        for result in results:
+            means = {f"train/{name}": mean for name, mean in result.means.items()}
+            self._write_scalars(means, result.number)
+
+    def _round_row(self, result: base.RoundResult) -> dict[str, Any]:
+        return {
+            "run_id": self._directory.run_id,
+            **{f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)},
+            **{name: result.means[name] for name in self._algorithm.shares},
+            **round_cells(result, *self._sent(result)),
+        }
 
     def _sent(self, result: base.RoundResult) -> tuple[Bytes, Bytes]:
         """Returns what a round's clients were sent and sent back, and the most that one was."""
-        one = self._algorithm.bytes_per_client
+        per_client = self._algorithm.bytes_per_client
         if (since := self._algorithm.bytes_since) is None:
             asked = self._config.clients_per_train_round or len(self._task.train)
-            return Bytes(one.down * asked, one.up * result.num_clients), one
+            sent = Bytes(per_client.down * asked, per_client.up * result.num_clients)
+            return sent, per_client
         for number in range(self._counted + 1, result.number):  # Those before a run was cut.
             self._last.update(dict.fromkeys(self._cohort(number), number))
         cohort = self._cohort(result.number)
@@ -123,48 +140,50 @@ class Recorder:
     def _cohort(self, number: int) -> tuple[str, ...]:
         return schedule.cohort(self._config, self._task, number)
 
-    def flush_rounds(self, done: int) -> None:
-        """Writes the rounds up to `done`, of which there is a state."""
+    def _flush_rounds(self) -> None:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
         names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
-        whole = [row for row in self._round_rows if row["round"] <= done]
+        rows = self._round_rows
         with signals.held():  # Cut in two, rows would be lost, or written twice.
-            csv_files.append(self._directory.table("rounds"), names, whole, columns.OPTIONAL)
+            csv_files.append(self._directory.table("rounds"), names, rows, columns.OPTIONAL)
             self._round_rows = []
 
-    def checkpoint(self, state: Any, done: int) -> None:
+    def checkpoint(self, trained: Trained) -> None:
         """Writes the rounds, and the state after the last if it is not there."""
         self._wait()
-        self.flush_rounds(done)
-        if done and done not in checkpoints.rounds(self._directory.checkpoints):
-            checkpoints.save(self._directory.checkpoints, done, state)
+        self._flush_rounds()
+        number, folder = trained.num_rounds, self._directory.checkpoints
+        if number and number not in checkpoints.rounds(folder):
+            checkpoints.save(folder, number, trained.state)
 
-    def blocks(self, number: int) -> score_blocks.ScoreBlocks:
-        """Returns where the scores of finished blocks of clients are kept."""
-        return score_blocks.ScoreBlocks(self._directory.path, number)
-
-    def add_evaluation(
-        self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
-    ) -> None:
-        """Writes the tables of the evaluation after a round, whose rows lack the run's keys."""
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Writes the rounds, and the tables and pictures of the evaluation after the last."""
         self._wait()
+        self._flush_rounds()
+        number, tables = evaluation.round_number, evaluation.tables
+        self.add_pictures(evaluation.pictures, number)
         sent = self._bytes_so_far()
         for row in tables["summary"]:
             row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
         self._written = self._writer.submit(self._write_evaluation, tables, number)
+        for row in tables["summary"]:
+            means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
+            self._write_scalars({f"{row['split']}/{name}": row[name] for name in means}, number)
 
-    def add_pictures(self, pictures: np.ndarray, number: int) -> None:
-        """Writes what the model makes after a round: the pictures, and a grid of the first."""
+    def add_pictures(self, pictures: np.ndarray | None, number: int) -> None:
+        """Writes what the model makes after a round, if any: the pictures, a grid of the first."""
+        if pictures is None:
+            return
         self._directory.generated.mkdir(exist_ok=True)
         path = self._directory.generated / f"round_{number:05d}.npz"
         array_files.save(path, {"images": pictures})
         grid = self._directory.figures / f"generated_{number:05d}.png"
         picture_grids.save(grid, pictures)
 
-    def close(self, done: int) -> None:
-        """Writes what is left: the rounds up to `done` and the last evaluation."""
+    def close(self) -> None:
+        """Writes what is left: the last rounds and the last evaluation."""
         try:
-            self.flush_rounds(done)
+            self._flush_rounds()
         finally:
             self._wait()
             self._writer.shutdown()

@@ -106,10 +106,10 @@ class RunDirectory:
         """Whether the experiment ran to its end."""
         return self.record.get("status") == "finished"
 
-    def _error(self, found: str, expected: str = "", advice: str = "") -> UserError:
+    def _error(self, content: str, expected: str = "", advice: str = "") -> UserError:
         """Returns an error of what the directory holds, with advice beside that of another name."""
         advice += f", or {_OTHER}" if advice else _OTHER
-        return UserError(str(self.path), found, expected, advice)
+        return UserError(str(self.path), content, expected, advice)
 
     def table(self, name: str) -> pathlib.Path:
         """Returns the path of a CSV file, such as `clients`."""
@@ -120,8 +120,8 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # It may be gone, or be wanted by another run by now.
             if os.listdir(self.path) == [_LOCK]:
                 (self.path / _LOCK).unlink()
-                for made in self._made:
-                    made.rmdir()
+                for folder in self._new_folders:
+                    folder.rmdir()
         self._lock_file.close()
 
     def write_record(self, **facts: Any) -> None:
@@ -161,7 +161,7 @@ class RunDirectory:
         """Makes the directory and takes its lock, which dies with this process."""
         path = self.path / _LOCK
         # Innermost first.
-        self._made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        self._new_folders = [p for p in (self.path, *self.path.parents) if not p.exists()]
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -203,12 +203,12 @@ class RunDirectory:
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
-    def check_same(self, name: str, current: Mapping[str, Any], what: str) -> None:
+    def check_same(self, name: str, current: Mapping[str, Any], title: str) -> None:
         """Raises a UserError if what `run.json` holds as `name` has changed since the run began."""
         known = self.record.get(name)
         if known is not None and known != dict(current):
             then = f"{known}, as when the run began"
-            raise self._error(f"{what} {dict(current)}", then, "give them back")
+            raise self._error(f"{title} {dict(current)}", then, "give them back")
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""

@@ -15,14 +15,16 @@ import tensorflow as tf
 from motley_tff import algorithms, commandline
 from motley_tff.algorithms import attacks, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
-from motley_tff.core import algorithm as algorithm_lib, cores, partition, robust_mean
+from motley_tff.core import algorithm as algorithm_lib, cores, options, partition, robust_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
 from motley_tff.experiment import (
+    acceptance,
     constant_prediction,
-    experiment,
+    loop as loop_lib,
     progress,
+    recorder,
     run_directory,
     warm_start,
 )
@@ -59,11 +61,11 @@ def run(
     task = centralized(task, config)
     task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
-    say_what_is_left_out(task, warn)
-    loop = _cut_to_population(task, config.loop, warn)
-    _say_who_is_trimmed(task, config.backend, loop, warn)
+    warn_of_omissions(task, warn)
+    loop = _fit_cohort(task, config.loop, warn)
+    _warn_of_plain_mean(task, config.backend, loop, warn)
     noise = config.backend.added_noise(loop.clients_per_train_round or len(task.train))
-    experiment.check_config(loop, task)
+    check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
     with _open_backend(task, config.backend, loop, warn) as (backend, reason):
@@ -92,24 +94,17 @@ def run(
             built = config.algorithm.build(task, weights)
             personalization = config.build_personalization(task, built)
             directory.write_record(initial_weights=start, candidates=personalization.candidates)
-            experiment.Experiment(
-                loop, task, _disturbed(task, config, built), personalization,
-                backend, directory, config.algorithm_name, reporter, bytes_before=sent,
-                **_scalar_writer(config, directory),
-            ).run()  # fmt: skip
+            attacked = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)
+            loop_lib.run(
+                loop, task, stragglers.slowed(attacked, config.straggler_rate), personalization,
+                backend, directory, config.algorithm_name, reporter, sent,
+                _scalar_writer(config, directory),
+            )  # fmt: skip
         except BaseException as error:
             with contextlib.suppress(UserError):  # On a full disk, say.
                 directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
-
-
-def _disturbed(
-    task: Task, config: RunConfig, built: algorithm_lib.Algorithm
-) -> algorithm_lib.Algorithm:
-    """Returns the algorithm with clients that attack or straggle."""
-    of_attack = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)
-    return stragglers.slowed(of_attack, config.straggler_rate)
 
 
 def centralized(task: Task, config: RunConfig) -> Task:
@@ -118,6 +113,24 @@ def centralized(task: Task, config: RunConfig) -> Task:
     if config.algorithm.card.is_central:
         task = partition.centralize(task, limit, commandline.raise_if_ended)
     return dataclasses.replace(task, exports_scores=True) if config.export_scores else task
+
+
+def check_config(config: LoopConfig, task: Task) -> None:
+    """Raises a UserError for settings that do not fit the task's clients."""
+    size = config.clients_per_train_round
+    if size is not None and size > len(task.train):
+        expected = f"at most {len(task.train)}, the training clients of {task.dataset}"
+        raise UserError(options.name_of(config, "clients_per_train_round"), size, expected)
+    if config.dropout_rate and len(task.train) == 1:
+        name, rate = options.name_of(config, "dropout_rate"), config.dropout_rate
+        expected = f"0 with the one training client of {task.dataset}, who always answers"
+        raise UserError(name, rate, expected, "leave it out")
+    # Flags are parsed before the task's setting is known, and Python's callers pass no flags.
+    for text in config.evaluation.acceptance:
+        acceptance.parse(text, task.setting == "cross_silo")
+    if config.evaluation.tuning == "per_client" and task.setting != "cross_silo":
+        expected = f"silos with validation data of their own; {task.dataset} is cross-device"
+        raise UserError("tuning=per_client", None, expected, "choose global")
 
 
 def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, Any]:
@@ -131,15 +144,15 @@ def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, A
     return {"data_files": digests, "clients": clients}
 
 
-def say_what_is_left_out(task: Task, warn: Callable[[str], None]) -> None:
+def warn_of_omissions(task: Task, warn: Callable[[str], None]) -> None:
     """Warns of examples that take no part, which a task's facts count by what they are, or by why,
     and of what else its data set has to say.
     """
     for fact, counts in task.facts.items():
         for reason, count in (counts if isinstance(counts, Mapping) else {"": counts}).items():
             if "left_out" in fact and isinstance(count, int) and count:
-                what = fact.replace("_", " ").replace("left out", "are left out")
-                warn(f"of the data, {count:,} {what}" + (f": {reason}" if reason else ""))
+                omission = fact.replace("_", " ").replace("left out", "are left out")
+                warn(f"of the data, {count:,} {omission}" + (f": {reason}" if reason else ""))
     for note in task.facts.get("notes", ()):
         warn(note)
 
@@ -158,7 +171,7 @@ def _check_plugins(
     return {"plugins": plugins} if plugins else {}
 
 
-def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]) -> LoopConfig:
+def _fit_cohort(task: Task, loop: LoopConfig, warn: Callable[[str], None]) -> LoopConfig:
     """Returns the loop's settings; of a made-up population that is too small, all take part, and in
     one place there is no cohort.
 
@@ -178,7 +191,7 @@ def _cut_to_population(task: Task, loop: LoopConfig, warn: Callable[[str], None]
     return loop
 
 
-def _say_who_is_trimmed(
+def _warn_of_plain_mean(
     task: Task, config: BackendConfig, loop: LoopConfig, warn: Callable[[str], None]
 ) -> None:
     """Warns of a trimmed mean that leaves nobody out, and so resists no attack."""
@@ -194,21 +207,21 @@ def _say_who_is_trimmed(
 
 def _initial_models(task: Task, config: RunConfig) -> Any:
     """Returns the weights to start from; for clusters a list, empty if they are to be drawn."""
-    given = [
+    models = [
         model_files.load(path, task.model.shapes, task.model.names)
         for path in config.initial_models
     ]
     config.algorithm.check_clients(task)
     if config.algorithm.num_models is not None:
-        return given
-    return given[0] if given else task.model.initial_weights(config.loop.base_random_seed)
+        return models
+    return models[0] if models else task.model.initial_weights(config.loop.base_random_seed)
 
 
 def _warm_start(
     task: Task,
     config: RunConfig,
     loop: LoopConfig,
-    given: Sequence[Any],
+    initial_models: Sequence[Any],
     backend: base.Backend,
     directory: run_directory.RunDirectory,
     reporter: progress.Progress,
@@ -226,12 +239,12 @@ def _warm_start(
         loop.dropout_rate,
     )  # fmt: skip
     if before.initialization == "updates":
-        first = (list(given) or [task.model.initial_weights(seed)])[:1]
+        first = (list(initial_models) or [task.model.initial_weights(seed)])[:1]
         (trained,) = start.fedavg(first, before.total_rounds)
         is_shared = [clusters.shares_base_layers and not last for last in task.model.is_last_layer]
         models = start.split(trained, k, is_shared)
     else:
-        models = list(given) or warm_start.random_models(task, seed, k)
+        models = list(initial_models) or warm_start.random_models(task, seed, k)
         models = start.fedavg(models, before.total_rounds)
     return models, start.communicated
 
@@ -241,12 +254,14 @@ def _digest(weights: Any) -> str:
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
 
 
-def _scalar_writer(config: RunConfig, directory: run_directory.RunDirectory) -> dict[str, Any]:
+def _scalar_writer(
+    config: RunConfig, directory: run_directory.RunDirectory
+) -> recorder.WriteScalars | None:
     """Returns what writes a round's scalars for TensorBoard, through TFF's own release manager."""
     if not config.tensorboard:
-        return {}
+        return None
     manager = tff.program.TensorBoardReleaseManager(directory.path / "tensorboard")
-    return {"write_scalars": lambda values, n: asyncio.run(manager.release(dict(values), n))}
+    return lambda means, number: asyncio.run(manager.release(dict(means), number))
 
 
 @contextlib.contextmanager

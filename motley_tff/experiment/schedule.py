@@ -1,7 +1,5 @@
 """When something happens in a run, and to whom: by the seed and the round alone."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from motley_tff.backends import base
@@ -28,6 +26,17 @@ def is_evaluation_due(config: LoopConfig, done: int) -> bool:
     return done == config.total_rounds or is_period
 
 
+def next_rounds(
+    config: LoopConfig, task: Task, done: int, rounds_per_call: int
+) -> list[base.Round]:
+    """Returns the rounds to train next: those of one cohort until something else is due, and no
+    more than the backend runs in one call.
+    """
+    numbers = range(done + 1, next_stop(config, done) + 1)
+    rounds = (round_of(config, task, number) for number in numbers)
+    return next(base.by_call(rounds, rounds_per_call))
+
+
 def round_of(config: LoopConfig, task: Task, number: int) -> base.Round:
     """Returns a training round: its cohort, without those who drop out, and its key."""
     seed = config.base_random_seed
@@ -38,11 +47,18 @@ def round_of(config: LoopConfig, task: Task, number: int) -> base.Round:
 
 def cohort(config: LoopConfig, task: Task, number: int) -> tuple[str, ...]:
     """Returns the clients that get the model in a training round."""
-    ids, size = task.train.ids, config.clients_per_train_round
+    stream = random_streams.generator(config.base_random_seed, "client_sampling", number)
+    return sample(task.train.ids, config.clients_per_train_round, stream)
+
+
+def sample(
+    ids: tuple[str, ...], size: int | None, stream: np.random.Generator, in_order: bool = False
+) -> tuple[str, ...]:
+    """Returns so many random clients, or all if there are no more or `size` is None."""
     if size is None or size >= len(ids):
         return ids
-    stream = random_streams.generator(config.base_random_seed, "client_sampling", number)
-    return tuple(ids[i] for i in stream.choice(len(ids), size, replace=False))
+    positions = stream.choice(len(ids), size, replace=False)
+    return tuple(ids[i] for i in (np.sort(positions) if in_order else positions))
 
 
 def remaining(
@@ -60,18 +76,14 @@ def remaining(
     return tuple(client_id for client_id, stays in zip(client_ids, stay, strict=True) if stays)
 
 
-def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> Sequence[str]:
+def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> tuple[str, ...]:
     """Returns the clients of a split to evaluate: a sample while training, all at the end."""
-    ids = task.splits[split].ids
-    sizes = {
-        "valid": config.valid_clients_per_evaluation, "test": config.test_clients_per_evaluation
-    }  # fmt: skip
-    size = sizes[split]
+    size: int | None = getattr(config, f"{split}_clients_per_evaluation")
     if number == config.total_rounds:
-        size = config.final_evaluation_clients or len(ids)
-    if task.setting == "cross_silo" or size >= len(ids):
-        return ids
+        size = config.final_evaluation_clients or None
+    if task.setting == "cross_silo":
+        size = None
     stream = random_streams.generator(
         config.base_random_seed, "evaluation_sampling", number, SPLITS.index(split)
     )
-    return tuple(ids[i] for i in sorted(stream.choice(len(ids), size, replace=False)))
+    return sample(task.splits[split].ids, size, stream, in_order=True)

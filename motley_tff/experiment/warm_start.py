@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
+from motley_tff.backends import base
 from motley_tff.backends.base import Backend, ClientCall, Round, RoundResult
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
 from motley_tff.core.client_work import ClientWork
 from motley_tff.core.task import Task
-from motley_tff.experiment import schedule
+from motley_tff.experiment import recorder, schedule
 from motley_tff.experiment.progress import Progress
 from motley_tff.files import csv_files, model_files
 from motley_tff.tables import columns
@@ -97,13 +98,12 @@ class WarmStart:
             return model_files.load(str(path), self.task.model.shapes)
         process = self.backend.training(self.task, algorithm)
         self.progress.start(f"warm start of model {j + 1}", num_rounds)
-        results = []
-
-        def after_round(result: RoundResult, _: Any) -> None:
-            results.append(result)
-            self.progress.advance(loss=result.means["loss"])
-
-        state = process.run(process.initialize(), rounds, after_round)
+        state, results = process.initialize(), []
+        for call_rounds in base.by_call(rounds, process.rounds_per_call):
+            state, new_results = process.next(state, call_rounds)
+            results += new_results
+            for result in new_results:
+                self.progress.advance(loss=result.means["loss"])
         self.progress.finish()
         self._write(j + 1, algorithm, asked // num_rounds, results)
         weights = tuple(process.weights(state))
@@ -114,21 +114,17 @@ class WarmStart:
         self, model: int, algorithm: Algorithm, asked: int, results: Sequence[RoundResult]
     ) -> None:
         """Writes what a model's rounds took, in place of an earlier process's rows of it."""
-        path, one = self.directory / "warm_start.csv", algorithm.bytes_per_client
+        path, per_client = self.directory / "warm_start.csv", algorithm.bytes_per_client
         rows: list[Mapping[str, Any]] = [
             {
                 "run_id": self.directory.name,
                 "model": model,
-                "round": result.number,
-                "num_clients": result.num_clients,
                 "train_loss": result.means["loss"],
-                "seconds": result.seconds,
-                "slowest_client_seconds": result.slowest_client_seconds,
-                "server_seconds": result.server_seconds,
-                "bytes_down": one.down * asked,
-                "bytes_up": one.up * result.num_clients,
-                "largest_bytes_down": one.down,
-                "largest_bytes_up": one.up,
+                **recorder.round_cells(
+                    result,
+                    Bytes(per_client.down * asked, per_client.up * result.num_clients),
+                    per_client,
+                ),
             }
             for result in results
         ]
@@ -137,14 +133,11 @@ class WarmStart:
         csv_files.write(path, columns.names("warm_start"), [*before, *rows])
 
     def _round(self, j: int, number: int) -> Round:
-        ids = self.task.train.ids
-        if self.cohort_size is not None and self.cohort_size < len(ids):
-            stream = random_streams.generator(self.seed, "warm_start", 0, j, number)
-            ids = tuple(ids[i] for i in stream.choice(len(ids), self.cohort_size, replace=False))
+        stream = random_streams.generator(self.seed, "warm_start", 0, j, number)
+        cohort = schedule.sample(self.task.train.ids, self.cohort_size, stream)
         stream = random_streams.generator(self.seed, "cohort_faults", 0, j, number)
-        staying = schedule.remaining(ids, self.dropout_rate, stream)
-        key = random_streams.key(self.seed, "warm_start", 1, j, number)
-        return Round(number, staying, key)
+        staying = schedule.remaining(cohort, self.dropout_rate, stream)
+        return Round(number, staying, random_streams.key(self.seed, "warm_start", 1, j, number))
 
     def split(
         self, weights: Weights, k: int, is_shared: Sequence[bool] | None = None
@@ -156,7 +149,8 @@ class WarmStart:
         2^14 numbers), and each group's mean update is applied to the model. Leaves that `is_shared`
         marks (by default none) are common to all models: the mean update of all clients moves them.
         """
-        ids, start = self._sample(), time.monotonic()
+        stream, start = random_streams.generator(self.seed, "cluster_seeding", 0), time.monotonic()
+        ids = schedule.sample(self.task.train.ids, _MAX_CLIENTS, stream, in_order=True)
         algorithm = self.build(weights)
         self._count(algorithm, len(ids), len(ids))
         paths = [self.directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
@@ -193,13 +187,6 @@ class WarmStart:
         for path, model in zip(paths, models, strict=True):
             model_files.save(path, self.task.model.names, model)
         return models
-
-    def _sample(self) -> tuple[str, ...]:
-        ids = self.task.train.ids
-        if len(ids) <= _MAX_CLIENTS:
-            return ids
-        stream = random_streams.generator(self.seed, "cluster_seeding", 0)
-        return tuple(ids[i] for i in sorted(stream.choice(len(ids), _MAX_CLIENTS, replace=False)))
 
     def _updates(self, weights: Weights, ids: tuple[str, ...]) -> Iterator[Weights]:
         work = _as_metrics(self.build(weights).work)

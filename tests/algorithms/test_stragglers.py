@@ -26,7 +26,7 @@ def _trained_alone(task, params, rate):
         process = backend.training(task, built)
         for client_id in task.train.ids:
             rounds = [base.Round(1, (client_id,), np.array([5, 6], np.int32))]
-            state = process.run(process.initialize(), rounds, lambda *_: None)
+            state, _ = process.next(process.initialize(), rounds)
             yield process.weights(state), process.client_states(state).get(client_id)
 
 

@@ -53,19 +53,22 @@ def _plan(task, seed, rounds=2):
 def _alone(task, setting, seed):
     """Returns (the weight, each round's means) of a run by itself."""
     process = sequential.SequentialBackend().training(task, _builder(task)(setting))
-    means = []
-    state = process.run(
-        process.initialize(), _plan(task, seed), lambda result, _: means.append(result.means)
-    )
-    return process.weights(state)[0].item(), means
+    run = toy.run(process, _plan(task, seed))
+    return run.weights[0].item(), [result.means for result in run.results]
 
 
 def test_equal_to_separate_runs_and_a_run_that_diverges_leaves_the_others_alone():
     tasks = [_task(seed) for seed in (0, 1)]
-    runs = vectorized.VectorizedRuns(tasks, vectorized.Runs(_builder(tasks[0]), GRID))
-    plan, means = list(zip(_plan(tasks[0], 0), _plan(tasks[1], 1), strict=True)), []
-    state = runs.run(runs.initialize(), plan, lambda one, all_, *_: means.append(all_))
+    build = _builder(tasks[0])
+    runs = vectorized.VectorizedRuns(tasks, build, GRID)
+    keys = [[round_.key for round_ in _plan(task, seed)] for seed, task in enumerate(tasks)]
+    state, means, diverged = runs.next(
+        runs.initialize([build(setting) for setting in GRID for _ in tasks]),
+        tasks[0].train.ids,
+        np.stack(keys, axis=1),
+    )
     weights = np.asarray(state[0][0]).ravel()
+    assert [setting["client"] > 1 for setting in GRID for _ in tasks] == [*(diverged[-1] >= 0)]
     for i, setting in enumerate(GRID):
         for seed, task in enumerate(tasks):
             of_run = [found[2 * i + seed] for found in means]
@@ -81,7 +84,7 @@ def test_equal_to_separate_runs_and_a_run_that_diverges_leaves_the_others_alone(
 def test_seeds_with_other_silos_are_refused(task):
     other = toy.scalar_task({"z": [1.0, 2.0, 3.0]}, setting="cross_silo")
     with pytest.raises(ValueError, match="same clients"):
-        vectorized.VectorizedRuns([task, other], vectorized.Runs(_builder(task), GRID))
+        vectorized.VectorizedRuns([task, other], _builder(task), GRID)
 
 
 @pytest.mark.slow

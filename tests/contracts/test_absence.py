@@ -61,12 +61,8 @@ def _run(algorithm, process, cohorts, seed=5):
         base.Round(number, cohort, random_streams.key(seed, "local_training", number))
         for number, cohort in enumerate(cohorts, 1)
     ]
-    after = []
-    process.run(
-        process.initialize(),
-        plan,
-        lambda _, state: after.append((process.weights(state), process.client_states(state))),
-    )
+    states = toy.run(process, plan).states
+    after = [(process.weights(state), process.client_states(state)) for state in states]
     return Run(algorithm, *map(list, zip(*after, strict=True)), cohorts, SIZES)
 
 

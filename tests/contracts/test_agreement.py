@@ -73,9 +73,8 @@ def _train(backend, task, build, changing=False, rounds=3):
     for number in range(1, rounds + 1):
         ids = task.train.ids[1:] if changing and number == 2 else task.train.ids
         plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
-    results = []
-    state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
-    return process.weights(state), results
+    run = toy.run(process, plan)
+    return run.weights, run.results
 
 
 def _train_stateful(backend, task, build, changing):
@@ -85,8 +84,8 @@ def _train_stateful(backend, task, build, changing):
     for number in (1, 2, 3):
         ids = task.train.ids[1:] if changing and number == 2 else task.train.ids
         plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
-    state = process.run(process.initialize(), plan, lambda *_: None)
-    return process.weights(state), process.client_states(state)
+    run = toy.run(process, plan)
+    return run.weights, run.client_states
 
 
 @_compared(registry.STATEFUL, ["mr_mtl"], ["mr_mtl", "fedstc", "mocha", "persfl"])
@@ -232,4 +231,4 @@ def test_divergence(backend):
     process = backend.training(task, algorithm)
     plan = [base.Round(4, task.train.ids, random_streams.key(0, "local_training", 4))]
     with pytest.raises(base.DivergedError, match="round 4.*'bad'"):
-        process.run(process.initialize(), plan, lambda *_: None)
+        process.next(process.initialize(), plan)

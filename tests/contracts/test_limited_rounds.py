@@ -80,7 +80,7 @@ def _rounds(backend, task, ids, num_epochs=1, num_rounds=2, change=lambda a: a, 
     weights = [np.ravel(process.weights(state)[0])]
     for number in range(1, num_rounds + 1):
         key = random_streams.key(5, "local_training", number)
-        state = process.run(state, [base.Round(number, ids, key)], lambda *_: None)
+        state, _ = process.next(state, [base.Round(number, ids, key)])
         weights.append(np.ravel(process.weights(state)[0]))
     return np.diff(weights, axis=0)
 

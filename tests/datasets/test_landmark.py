@@ -258,7 +258,7 @@ def test_training_on_large_data_reads_headers_and_decodes_what_it_draws(
     process = sequential.SequentialBackend().training(task, algorithm)
     cohort = base.Round(1, (ids["c"],), np.array([3, 4], np.int32))
     with refused(f"client '{ids['c']}'", "nvalid JPEG"):
-        process.run(process.initialize(), [cohort], lambda *_: None)
+        process.next(process.initialize(), [cohort])
 
 
 def test_labels_of_the_small_variant(tmp_path):

@@ -249,15 +249,14 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     def train(backend):
         process = backend.training(tff_task, params.build(tff_task, weights))
         plan = [base.Round(1, ("111", "o'neil"), random_streams.key(0, "local_training", 1))]
-        results = []
-        state = process.run(process.initialize(), plan, lambda result, _: results.append(result))
-        return process.weights(state), results[0]
+        state, _ = process.next(process.initialize(), plan)
+        return process.weights(state)
 
-    expected, _ = train(sequential.SequentialBackend())
+    expected = train(sequential.SequentialBackend())
     assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
     with tff_runtime():
-        found, _ = train(tff_backend.TffBackend())
-    for a, b in zip(expected, found, strict=True):
+        trained = train(tff_backend.TffBackend())
+    for a, b in zip(expected, trained, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 

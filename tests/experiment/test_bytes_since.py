@@ -18,7 +18,7 @@ def _rows(root, first, last):
         _CONFIG, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
     )
     for number in range(first, last + 1):
-        made.add_round(base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0))
+        made.add_rounds([base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
     directory.close()
     # One client a round: what all are sent is what one is.
     assert all(row["largest_bytes_down"] == row["bytes_down"] for row in made._round_rows)
@@ -33,7 +33,7 @@ def test_the_largest_is_of_one_client(tmp_path):
         config, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
     )
     for number in (1, 2):
-        made.add_round(base.RoundResult(number, 2, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0))
+        made.add_rounds([base.RoundResult(number, 2, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
     directory.close()
     cohorts = [set(schedule.cohort(config, _TASK, number)) for number in (1, 2)]
     new = len(cohorts[1] - cohorts[0])

@@ -10,7 +10,7 @@ import pytest
 from motley_tff.algorithms import FedAvg, FineTuning, optimizers
 from motley_tff.backends import sequential
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import checkpoints, experiment, progress, run_directory
+from motley_tff.experiment import checkpoints, loop, progress, run_directory
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
@@ -41,9 +41,7 @@ def run(root, training=_TRAINED, reporter=None, **config):
         directory.write_record(status="running")
         backend = sequential.SequentialBackend()
         changed = dataclasses.replace(_CONFIG, **config)
-        experiment.Experiment(
-            changed, _TASK, training, _TUNED, backend, directory, "toy", reporter
-        ).run()
+        loop.run(changed, _TASK, training, _TUNED, backend, directory, "toy", reporter)
 
 
 @pytest.mark.parametrize("written", [False, True])

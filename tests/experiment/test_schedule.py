@@ -10,7 +10,7 @@ import pytest
 from motley_tff.algorithms import FedAvg, FineTuning
 from motley_tff.backends import sequential
 from motley_tff.core import random_streams
-from motley_tff.experiment import experiment, run_directory, schedule
+from motley_tff.experiment import loop, run_directory, schedule
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
@@ -55,7 +55,7 @@ def test_a_run_keeps_to_the_schedule(tmp_path):
     tuned = FineTuning(max_epochs=0).build(_TASK)
     with contextlib.closing(run_directory.RunDirectory(str(tmp_path), "run", {})) as directory:
         directory.write_record(status="running")
-        experiment.Experiment(config, _TASK, training, tuned, backend, directory, "toy").run()
+        loop.run(config, _TASK, training, tuned, backend, directory, "toy")
     looked_at = collections.defaultdict(list)
     for row in csv_files.read(tmp_path / "run" / "clients.csv"):
         looked_at[int(row["round"]), row["split"]].append(row["client_id"].partition(":")[2])
@@ -79,6 +79,24 @@ def test_cohorts_are_random_and_of_different_clients():
         pair for cohort in found for pair in itertools.combinations(sorted(cohort), 2)
     )
     assert len(pairs) == 45 and all(27 - 20 < number < 27 + 20 for number in pairs.values())
+
+
+@pytest.mark.parametrize(
+    ("done", "per_call", "changes", "numbers"),
+    [
+        (0, 1, {}, [1]),
+        (0, 5, {}, [1]),  # The next round has another cohort.
+        (0, 5, {"clients_per_train_round": None}, [1, 2, 3, 4, 5]),
+        (4, 5, {"clients_per_train_round": None}, [5, 6]),  # Then clients are evaluated.
+        (6, 5, {"clients_per_train_round": None}, [7, 8]),  # Then training ends.
+    ],
+)
+def test_how_many_rounds_a_call_runs(done, per_call, changes, numbers):
+    config = _config(rounds_per_evaluation=6, **changes)
+    rounds = schedule.next_rounds(config, _TASK, done, per_call)
+    assert [round_.number for round_ in rounds] == numbers
+    for round_ in rounds:
+        assert round_.client_ids == schedule.round_of(config, _TASK, round_.number).client_ids
 
 
 def test_the_seed_and_the_round_decide_a_cohort():

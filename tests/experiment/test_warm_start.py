@@ -54,9 +54,11 @@ class _Noting:
     def initialize(self):
         return (np.zeros([1, 1], np.float32),)
 
-    def run(self, state, rounds, on_round):
-        self.cohorts += [one.client_ids for one in rounds]
-        return state
+    rounds_per_call = 1
+
+    def next(self, state, rounds):
+        self.cohorts += [round_.client_ids for round_ in rounds]
+        return state, []
 
     def weights(self, state):
         return state

@@ -9,7 +9,7 @@ import dataclasses
 
 import pytest
 
-from motley_tff.experiment import experiment, runner
+from motley_tff.experiment import runner
 from motley_tff.experiment.config import LoopConfig
 from tests import toy
 from tests.errors import refused
@@ -133,10 +133,10 @@ def test_a_cohort_above_a_made_up_population_is_all_of_it(is_made_up, asked, siz
     if is_made_up:
         task = dataclasses.replace(task, facts={"source": "synthetic"})
     said = []
-    loop = runner._cut_to_population(task, LoopConfig(clients_per_train_round=asked), said.append)
+    loop = runner._fit_cohort(task, LoopConfig(clients_per_train_round=asked), said.append)
     assert loop.clients_per_train_round == size
     warning = "--clients_per_train_round=4, but synthetic toy has 3 training clients"
     assert [line.startswith(warning) for line in said] == [True] * (size is None)
     if not is_made_up:  # Of real data it is still refused.
         with refused("clients_per_round", 4, "at most 3"):
-            experiment.check_config(loop, task)
+            runner.check_config(loop, task)

@@ -175,19 +175,12 @@ def _robust(name: str, whole: Weighted, value_sum: Unweighted) -> Aggregator:
     return Aggregator(name, whole, _bounded(value_sum, count, count), count)
 
 
-def secure_sum_factory(
-    upper: float | tff.templates.EstimationProcess, lower: float | None = None
-) -> Unweighted:
-    """Returns TFF's secure sum of values clipped to bounds: made whole numbers, then summed."""
-    return tff.aggregators.SecureSumFactory(upper, lower)
-
-
 def _secure() -> Aggregator:
-    # TFF's range of weights.
-    total = secure_sum_factory(float(2**20 - 1), 0.0)
-    count = secure_sum_factory(1, 0)
+    # TFF's secure sum clips values to bounds and makes them whole numbers. Weights in TFF's range:
+    total = tff.aggregators.SecureSumFactory(float(2**20 - 1), 0.0)
+    count = tff.aggregators.SecureSumFactory(1, 0)
     bound = quantile_above_zero(50.0, 0.95, 1.0, 2.0, count=count)
-    value_sum = secure_sum_factory(bound)
+    value_sum = tff.aggregators.SecureSumFactory(bound)
     return Aggregator(
         "secure", tff.learning.secure_aggregator(), _bounded(value_sum, total, count), total
     )

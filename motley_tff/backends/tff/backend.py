@@ -63,26 +63,27 @@ class TffBackend:
             yield from zip(ids, results, strict=True)
 
 
-class _Training:
-    """What both kinds of training share: running rounds and reading measurements."""
+class _FederatedTraining:
+    """What both kinds of training share: running a round and reading measurements."""
+
+    rounds_per_call = 1
 
     def __init__(self, task: Task, algorithm: Algorithm):
         self._task = task
         self._inputs = _ClientInputs(task.train, algorithm.work.parts)
 
-    def run(self, state: Nest, rounds: Sequence[base.Round], on_round: base.OnRound) -> Nest:
-        """Runs rounds one after the other; see `base.TrainingProcess`."""
-        for round_ in rounds:
-            start = time.perf_counter()
-            with _naming_unreadable(self._task.train, round_.client_ids):
-                new_state, measured = self._next(state, round_)
-            if measured["diverged_index"] >= 0:
-                client_id = self._task.train.ids[measured["diverged_index"]]
-                raise base.DivergedError(round_.number, client_id)
-            means = base.mean_metrics(*measured["sums"])
-            state, seconds = new_state, time.perf_counter() - start
-            on_round(base.RoundResult(round_.number, len(round_.client_ids), means, seconds), state)
-        return state
+    def next(
+        self, state: Nest, rounds: Sequence[base.Round]
+    ) -> tuple[Nest, list[base.RoundResult]]:
+        """Runs a round; see `base.TrainingProcess`."""
+        (round_,), start = rounds, time.perf_counter()
+        with _naming_unreadable(self._task.train, round_.client_ids):
+            state, measured = self._next(state, round_)
+        if measured["diverged_index"] >= 0:
+            client_id = self._task.train.ids[measured["diverged_index"]]
+            raise base.DivergedError(round_.number, client_id)
+        means, seconds = base.mean_metrics(*measured["sums"]), time.perf_counter() - start
+        return state, [base.RoundResult(round_.number, len(round_.client_ids), means, seconds)]
 
     def _next(self, state: Nest, round_: base.Round) -> tuple[Nest, Any]:
         """Runs a round; returns the state after it and what `_measured` measured."""
@@ -101,7 +102,7 @@ def _naming_unreadable(clients: Clients, client_ids: Sequence[str]) -> Iterator[
         raise
 
 
-class TffTraining(_Training):
+class TffTraining(_FederatedTraining):
     """A `tff.learning.templates.LearningProcess`; states are its states."""
 
     def __init__(self, task: Task, algorithm: Algorithm, aggregator: Aggregator):
@@ -125,7 +126,7 @@ class TffTraining(_Training):
         return {}
 
 
-class TffStatefulTraining(_Training):
+class TffStatefulTraining(_FederatedTraining):
     """Training whose clients have a state, a CLIENTS-placed value in and out of every round.
 
     TFF's templates know no client state, so the round is two federated computations of its own,

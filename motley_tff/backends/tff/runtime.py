@@ -158,8 +158,8 @@ class LocalWorker(tff.framework.AsyncContext):
             process, stub = resources.enter_context(running_worker(**self._options))
             with self._closing:
                 if self._is_closed:
-                    found = "closed before it was used"
-                    raise WorkerError(str(process), found, advice="open it again")
+                    state = "closed before it was used"
+                    raise WorkerError(str(process), state, advice="open it again")
                 self._process = process
                 self._context = execution_context(stub, self._compile)
                 self._resources = resources.pop_all()

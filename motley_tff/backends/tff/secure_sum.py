@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow_federated as tff
 
-from motley_tff.backends.tff import aggregators
 from motley_tff.backends.tff.runtime import tff_runtime
 
 
@@ -18,7 +17,7 @@ def secure_sum(values: np.ndarray, on_restart: Callable[[str], None]) -> np.ndar
     `tff_runtime`'s.
     """
     value_type = tff.TensorType(np.float32, values.shape[1:])
-    process = aggregators.secure_sum_factory(1.0, 0.0).create(value_type)
+    process = tff.aggregators.SecureSumFactory(1.0, 0.0).create(value_type)
     with tff_runtime(on_restart):
         output = process.next(process.initialize(), list(values.astype(np.float32)))
     return np.asarray(output.result)

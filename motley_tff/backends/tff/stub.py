@@ -159,8 +159,8 @@ def connect(
         while not stub.answers(_PROBE_SECONDS if process else _REMOTE_PROBE_SECONDS):
             if process and not process.is_alive:
                 place = f"TFF's worker ended before it answered on {target}"
-                found = f"{process.exit_reason()}{process.log_tail()}"
-                raise WorkerError(place, found, advice=_ADVICE)
+                ending = f"{process.exit_reason()}{process.log_tail()}"
+                raise WorkerError(place, ending, advice=_ADVICE)
             if time.monotonic() > deadline:
                 place = f"TFF's worker on {target}{process.log_tail() if process else ''}"
                 expected = f"an answer within {timeout_seconds:g} seconds"

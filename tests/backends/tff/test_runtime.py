@@ -351,7 +351,10 @@ def test_a_training_whose_workers_die_gives_the_same_bytes(name):
     plan = [base.Round(number, task.train.ids, key) for number, key in enumerate(keys, 1)]
 
     def trained(on_round):
-        state = process.run(process.initialize(), plan, lambda *_: on_round())
+        state = process.initialize()
+        for round_ in plan:
+            state, _ = process.next(state, [round_])
+            on_round()
         return tf.nest.flatten((process.weights(state), process.client_states(state)))
 
     restarts = []

@@ -83,14 +83,12 @@ def _trained(task, on_round=lambda *_: None, rounds=2, backend=None):
     training = (backend or tff_backend.TffBackend()).training(task, algorithm)
     keys = [random_streams.key(7, "local_training", r) for r in range(1, rounds + 1)]
     plan = [base.Round(r, task.train.ids, key) for r, key in enumerate(keys, 1)]
-    results = []
-
-    def remember(result, state):
-        results.append(result.means)
+    state, means = training.initialize(), []
+    for round_ in plan:
+        state, (result,) = training.next(state, [round_])
+        means.append(result.means)
         on_round(result, state)
-
-    weights = training.weights(training.run(training.initialize(), plan, remember))
-    return weights, results
+    return training.weights(state), means
 
 
 def _assert_same(found, expected):
@@ -144,7 +142,7 @@ def _states(task, backend):
     training = backend.training(task, algorithm)
     keys = [random_streams.key(7, "local_training", r) for r in (1, 2)]
     plan = [base.Round(r, task.train.ids, key) for r, key in enumerate(keys, 1)]
-    return training.client_states(training.run(training.initialize(), plan, lambda *_: None))
+    return toy.run(training, plan).client_states
 
 
 def test_results_come_in_the_order_of_the_clients(spread):

@@ -1,0 +1,102 @@
+"""The loop of rounds: train, checkpoint, evaluate, record.
+
+Everything a round does depends on the seed and the round's number alone, so a run that is cut and
+resumed from a checkpoint writes the same bytes as one that was not (times aside). `schedule` says
+who takes part and what is due, the backend's process trains, `RoundEvaluator` evaluates, and
+`Recorder` writes.
+"""
+
+from motley_tff.backends import base
+from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
+from motley_tff.core.task import Task
+from motley_tff.experiment import schedule
+from motley_tff.experiment.checkpoints import Trained
+from motley_tff.experiment.config import LoopConfig
+from motley_tff.experiment.progress import Progress, Silent
+from motley_tff.experiment.recorder import Recorder, WriteScalars
+from motley_tff.experiment.round_evaluator import RoundEvaluator
+from motley_tff.experiment.run_directory import RunDirectory
+from motley_tff.experiment.studies import Studies
+
+
+def train(
+    config: LoopConfig,
+    task: Task,
+    process: base.TrainingProcess,
+    trained: Trained,
+    evaluator: RoundEvaluator,
+    recorder: Recorder,
+    progress: Progress,
+) -> Trained:
+    """Trains the rounds that are left, and returns the state after the last.
+
+    An interruption (Ctrl-C, SIGTERM) leaves a checkpoint of the last whole round, if it is finite.
+
+    Raises:
+      UserError: If a client's loss or the global model is not finite.
+    """
+    try:
+        while trained.num_rounds < config.total_rounds:
+            # The cohort of the next round, or of as many rounds as the backend runs in one call.
+            rounds = schedule.next_rounds(config, task, trained.num_rounds, process.rounds_per_call)
+            # In each round every client trains, the updates are averaged, and the server steps.
+            state, results = process.next(trained.state, rounds)
+            recorder.add_rounds(results)
+            trained = Trained(state, rounds[-1].number)
+            for result in results:
+                progress.advance(loss=result.means["loss"])  # Raises if a signal asked for the end.
+            evaluator.check_finite(trained)
+            # A run that is cut during a long evaluation resumes with it: the checkpoint is first.
+            if schedule.is_checkpoint_due(config, trained.num_rounds):
+                recorder.checkpoint(trained)
+            if schedule.is_evaluation_due(config, trained.num_rounds):
+                recorder.add_evaluation(evaluator.evaluate(trained))
+    except (KeyboardInterrupt, SystemExit):
+        if evaluator.is_finite(trained):
+            recorder.checkpoint(trained)
+        raise
+    return trained
+
+
+def run(
+    config: LoopConfig,
+    task: Task,
+    algorithm: Algorithm,
+    personalization: Personalization,
+    backend: base.Backend,
+    directory: RunDirectory,
+    algorithm_name: str,
+    progress: Progress | None = None,
+    bytes_before: Bytes = NO_BYTES,
+    write_scalars: WriteScalars | None = None,
+) -> None:
+    """Trains and evaluates to the end, from the last checkpoint if there is one.
+
+    Args:
+      directory: Where files go; held by this process.
+      algorithm_name: What the tables' `algorithm` column says.
+      bytes_before: What was communicated before the first round, in a warm start.
+      write_scalars: Given `{name: mean}` and the round, after it and after its evaluation.
+    """
+    progress = progress or Silent()
+    recorder = Recorder(
+        config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars
+    )
+    process = backend.training(task, algorithm)
+    studies = Studies(config.evaluation, backend, task, personalization, config.base_random_seed)
+    evaluator = RoundEvaluator(
+        config, task, algorithm, personalization, process, studies, directory.path, progress
+    )
+    trained = recorder.restore(process.initialize())
+    number = trained.num_rounds
+    progress.start("train", config.total_rounds, number)
+    try:
+        if number == 0 < config.total_rounds:  # Beside which pictures of a trained model are seen.
+            recorder.add_pictures(evaluator.pictures(trained), 0)
+        if schedule.is_evaluation_due(config, number) and number not in recorder.evaluated:
+            recorder.add_evaluation(evaluator.evaluate(trained))
+        trained = train(config, task, process, trained, evaluator, recorder, progress)
+        recorder.export(process.weights(trained.state), process.client_states(trained.state))
+    finally:
+        recorder.close()
+        progress.finish()
