@@ -16,12 +16,13 @@ from motley_tff.core import errors, options, random_streams
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import acceptance, client_scores, schedule, summaries
+from motley_tff.evaluation import acceptance, parts
+from motley_tff.evaluation.evaluator import Evaluator
+from motley_tff.experiment import schedule, summaries
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress, Silent
 from motley_tff.experiment.recorder import Recorder
 from motley_tff.experiment.run_directory import RunDirectory
-from motley_tff.experiment.studies import Studies
 
 
 class Experiment:
@@ -53,7 +54,7 @@ class Experiment:
         self._progress, self._write_scalars = progress or Silent(), write_scalars
         self._recorder = Recorder(config, task, algorithm, directory, algorithm_name, bytes_before)
         self._process = backend.training(task, algorithm)
-        self._studies = Studies(
+        self._evaluator = Evaluator(
             config.evaluation, backend, task, personalization, config.base_random_seed
         )
         self._state: Any = None
@@ -125,13 +126,13 @@ class Experiment:
 
     def _evaluate(self) -> None:
         config, task, number = self._config, self._task, self._done
-        ids = {s: schedule.evaluated(config, task, s, number) for s in client_scores.SPLITS}
+        ids = {s: schedule.evaluated(config, task, s, number) for s in parts.SPLITS}
         is_silo = task.setting == "cross_silo"
         # A silo is in both splits and scored once for both.
         total = len(ids["valid"]) if is_silo else sum(len(i) for i in ids.values())
-        self._progress.start(f"evaluate round {number}", total * self._studies.num_evaluations)
+        self._progress.start(f"evaluate round {number}", total * self._evaluator.num_evaluations)
         key = random_streams.key(config.base_random_seed, "personalization", number)
-        scores, tables = self._studies.evaluate(
+        scores, tables = self._evaluator.evaluate(
             *self._to_evaluate(), ids, key, self._progress.advance, self._recorder.blocks(number)
         )
         self._progress.finish()

@@ -17,7 +17,7 @@ from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.task import Task
-from motley_tff.experiment import client_scores
+from motley_tff.evaluation import client_scores
 
 Nest = Any
 # (task, initial weights, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
@@ -33,7 +33,7 @@ class Scored(NamedTuple):
     setting: dict[str, float]
     seed: int
     round_number: int
-    scores: dict[str, client_scores.Scores]
+    scores: dict[str, client_scores.ClientScores]
     has_diverged: bool
 
 

@@ -12,7 +12,8 @@ from motley_tff.core import errors, options, signals
 from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import checkpoints, rows, schedule, score_blocks
+from motley_tff.evaluation import evaluate, saved_scores
+from motley_tff.experiment import checkpoints, schedule
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import array_files, csv_files, model_files, picture_grids
@@ -79,7 +80,7 @@ class Recorder:
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
             csv_files.keep_rounds(path, max(self.evaluated, default=-1))
-        score_blocks.forget(self._directory.path, self.evaluated)
+        saved_scores.forget(self._directory.path, self.evaluated)
         if end is not None:
             self._directory.write_record(raised_from=None)
         return state, done
@@ -139,9 +140,9 @@ class Recorder:
         if done and done not in checkpoints.rounds(self._directory.checkpoints):
             checkpoints.save(self._directory.checkpoints, done, state)
 
-    def blocks(self, number: int) -> score_blocks.ScoreBlocks:
-        """Returns where the scores of finished blocks of clients are kept."""
-        return score_blocks.ScoreBlocks(self._directory.path, number)
+    def blocks(self, number: int) -> saved_scores.SavedScores:
+        """Returns where the scores of batches of clients are saved."""
+        return saved_scores.SavedScores(self._directory.path, number)
 
     def add_evaluation(
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
@@ -174,7 +175,7 @@ class Recorder:
         if self._written is not None:
             written, self._written = self._written, None
             self.evaluated.add(written.result())
-            score_blocks.forget(self._directory.path, self.evaluated)
+            saved_scores.forget(self._directory.path, self.evaluated)
 
     def _write_evaluation(
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
@@ -225,7 +226,7 @@ class Recorder:
 
     def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
         """Writes a matrix over the training clients, a row and a column each."""
-        ids = [rows.client_cell(self._task, i) for i in self._task.train.ids]
+        ids = [evaluate.client_cell(self._task, i) for i in self._task.train.ids]
         lines = (
             {"client_id": client_id, **dict(zip(ids, row, strict=True))}
             for client_id, row in zip(ids, matrix, strict=True)
