@@ -49,7 +49,7 @@ class Rule(NamedTuple):
         return self.kind.startswith("validated")
 
 
-def parse(text: str, is_silo: bool) -> Rule:
+def parse(text: str, is_silo: bool = False) -> Rule:
     """Returns the rule that a text describes, or raises a UserError; silos hold nothing out."""
     kind, colon, number = text.partition(":")
     if kind == "always" and not colon:
@@ -66,11 +66,6 @@ def parse(text: str, is_silo: bool) -> Rule:
             if 0.0 < fraction < 1.0:
                 return Rule(text, kind, fraction)
     raise UserError(_NAME, text, _EXPECTED)
-
-
-def check(text: str) -> None:
-    """Raises a UserError if a text is no rule, as far as can be known before the data are."""
-    parse(text, is_silo=False)
 
 
 def accepts(

@@ -15,7 +15,8 @@ from motley_tff.backends.base import Backend
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.task import Task
 from motley_tff.evaluation import client_scores, evaluate
-from motley_tff.evaluation.client_scores import SPLITS, ClientScores
+from motley_tff.evaluation.client_scores import ClientScores
+from motley_tff.evaluation.parts import SPLITS
 from motley_tff.evaluation.saved_scores import SavedScores
 
 # Clients of a batch. A batch that takes longer than so many seconds is also saved in between, as
@@ -56,58 +57,45 @@ class BatchScorer:
           key: int32 [2], the random key of this evaluation.
           saved: Has the batches that an earlier process scored, and keeps new ones.
         """
-        scores = {}
+        scores: dict[str, ClientScores] = {}
         for splits in self._splits:
             ids = tuple(client_ids[splits[0]])
-            score = functools.partial(self._score_clients, splits, weights, client_states, key)
+            score = functools.partial(
+                evaluate.score_clients, self._backend, self._task, self._personalization, splits,
+                weights, client_states, key,
+            )  # fmt: skip
             batches = []
             for first in range(0, len(ids), BATCH_SIZE):
-                name, batch_ids = f"{splits[0]}.{first:09d}", ids[first : first + BATCH_SIZE]
-                batches.append(self._score_batch(name, splits, batch_ids, score, on_client, saved))
-            for split in splits:
-                scores[split] = client_scores.join([batch[split] for batch in batches])
+                name = f"{self._name}.{splits[0]}.{first:09d}"
+                batch_ids = ids[first : first + BATCH_SIZE]
+                batches.append(self._score_batch(name, batch_ids, score, on_client, saved))
+            arrays = client_scores.join(batches)
+            scores |= {s: client_scores.of_split(self._task, s, ids, arrays) for s in splits}
         return scores
-
-    def _score_clients(self, splits, weights, client_states, key, ids) -> Iterator[Any]:
-        states = None if client_states is None else [client_states[i] for i in ids]
-        return evaluate.score_clients(
-            self._backend, self._task, self._personalization, splits, weights, ids, key, states
-        )
 
     def _score_batch(
         self,
         name: str,
-        splits: Sequence[str],
         ids: tuple[str, ...],
         score: Callable[[tuple[str, ...]], Iterator[Any]],
         on_client: Callable[[], None],
         saved: SavedScores | None,
-    ) -> dict[str, ClientScores]:
-        """Returns each split's scores of some clients; those of the first ones may be saved."""
-        name = f"{self._name}.{name}"
-        first = saved.load(name, ids) if saved else None
-        num_saved = len(first[splits[0]].client_ids) if first else 0
-        for _ in range(num_saved):
+    ) -> dict[str, np.ndarray]:
+        """Returns the clients' scores; those of the first clients may be saved ones."""
+        num_done, batch = saved.load(name, ids) if saved else (0, {})
+        for _ in range(num_done):
             on_client()
-        if first and num_saved == len(ids):
-            return first
-        outputs: list[Any] = []
-
-        def scores_so_far() -> dict[str, ClientScores]:
-            done = ids[num_saved : num_saved + len(outputs)]
-            new = {s: client_scores.collect(self._task, s, done, outputs) for s in splits}
-            return {s: client_scores.join([first[s], new[s]]) for s in splits} if first else new
-
-        last_save, takes_long = time.monotonic(), False
-        for output in score(ids[num_saved:]):
+        start, outputs = time.monotonic(), []
+        for output in score(ids[num_done:]) if num_done < len(ids) else ():
             outputs.append(output)
+            num_done += 1
             on_client()
-            if time.monotonic() - last_save > SECONDS:
-                takes_long = True
-                if saved and self._backend.one_by_one:
-                    saved.save(name, scores_so_far())
-                    last_save = time.monotonic()
-        scores = scores_so_far()
-        if saved and (takes_long or len(ids) == BATCH_SIZE):  # Others are soon scored again.
-            saved.save(name, scores)
-        return scores
+            takes_long = time.monotonic() - start > SECONDS
+            if (takes_long and self._backend.one_by_one) or num_done == len(ids):
+                new = client_scores.stack(outputs)
+                batch = client_scores.join([batch, new]) if batch else new
+                # Those that took little time are soon scored again.
+                if saved and (takes_long or num_done == BATCH_SIZE):
+                    saved.save(name, ids[:num_done], batch)
+                start, outputs = time.monotonic(), []
+        return batch

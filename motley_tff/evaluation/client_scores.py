@@ -1,7 +1,7 @@
 """Every candidate's scores on every client, as arrays, and the clients' values at one candidate."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,89 +58,58 @@ def known_groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
     return np.array([str(known[i]) for i in client_ids])
 
 
-def collect(task: Task, split: str, ids: tuple[str, ...], outputs: Sequence[Any]) -> ClientScores:
-    """Returns a split's scores from the outputs of the clients' work, in the order of `ids`."""
-    part, *further = parts.scored(task, split)
-    scores = {name: _collect_part(task, split, name, ids, outputs) for name in (part, *further)}
-    return dataclasses.replace(scores.pop(part), further=scores)
-
-
-def _collect_part(task, split, part, ids, outputs) -> ClientScores:
-    names = ("loss", *(metric.name for metric in task.metrics))
-
-    def sizes(part):
-        return np.array([o["num_examples"][part] for o in outputs], np.int64)
-
-    return ClientScores(
-        client_ids=ids,
-        values={n: np.stack([o["curves"][part][n] for o in outputs]) for n in names},
-        num_personalization_examples=sizes(task.personalization_part(split)),
-        num_evaluation_examples=sizes(part),
-        clusters=(
-            np.array([o["cluster"] for o in outputs], np.int64) if "cluster" in outputs[0] else None
-        ),
-        examples=[
-            (o["scores"][part]["labels"][:n], o["scores"][part]["outputs"][:n])
-            for o, n in zip(outputs, sizes(part), strict=True)
-            if "scores" in o
-        ],
-    )
-
-
-def join(batches: Sequence[ClientScores]) -> ClientScores:
-    """Returns the scores of several batches of clients as one."""
-    if len(batches) == 1:
-        return batches[0]
-    arrays = [to_arrays(batch) for batch in batches]
-    return from_arrays({name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]})
-
-
-def to_arrays(scores: ClientScores) -> dict[str, np.ndarray]:
-    """Returns scores as named arrays, which `from_arrays` reads."""
-    arrays = {
-        "client_ids": np.array(scores.client_ids),
-        "num_personalization_examples": scores.num_personalization_examples,
-        "num_evaluation_examples": scores.num_evaluation_examples,
-        **under("values", scores.values),
-    }
-    if scores.clusters is not None:
-        arrays["clusters"] = scores.clusters
-    if scores.examples:
-        labels, outputs = zip(*scores.examples, strict=True)
-        arrays |= {"labels": np.concatenate(labels), "outputs": np.concatenate(outputs)}
-    for part, further in scores.further.items():
-        arrays |= under(f"further/{part}", to_arrays(further))
+def stack(outputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Returns the outputs of the clients' work as arrays over clients, or over their examples, by
+    names such as `curves/test/loss`.
+    """
+    clients = [dict(_flat(output)) for output in outputs]
+    arrays = {}
+    for name in clients[0]:
+        columns = [client[name] for client in clients]
+        if name.startswith("scores/"):  # Behind the examples there is padding.
+            count = f"num_examples/{name.split('/')[1]}"
+            columns = [c[: client[count]] for c, client in zip(columns, clients, strict=True)]
+            arrays[name] = np.concatenate(columns)
+        else:
+            arrays[name] = np.stack(columns)
     return arrays
 
 
-def from_arrays(arrays: Mapping[str, np.ndarray]) -> ClientScores:
-    """Returns the scores that `to_arrays` made arrays of; a KeyError if one is missing."""
-    sizes = arrays["num_evaluation_examples"]
-    examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
-    if "labels" in arrays:
-        ends = np.cumsum(sizes)[:-1]
-        columns = (np.split(arrays[name], ends) for name in ("labels", "outputs"))
-        examples = list(zip(*columns, strict=True))
-    return ClientScores(
-        client_ids=tuple(arrays["client_ids"].tolist()),
-        values=below("values", arrays),
-        num_personalization_examples=arrays["num_personalization_examples"],
-        num_evaluation_examples=sizes,
-        clusters=arrays.get("clusters"),
-        examples=examples,
-        further={
-            part: from_arrays(below(f"further/{part}", arrays))
-            for part in dict.fromkeys(name.split("/")[0] for name in below("further", arrays))
-        },
-    )
+def _flat(output: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    for name, value in output.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
 
 
-def under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns arrays under the names `<prefix>/<name>`, which `below` takes apart."""
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+def join(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns the arrays of several batches of clients as those of one."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays whose names begin with `<prefix>/`, without it."""
-    start = f"{prefix}/"
-    return {n[len(start) :]: array for n, array in arrays.items() if n.startswith(start)}
+def of_split(
+    task: Task, split: str, client_ids: tuple[str, ...], arrays: Mapping[str, np.ndarray]
+) -> ClientScores:
+    """Returns a split's scores from the arrays of `stack`."""
+
+    def of_part(part: str) -> ClientScores:
+        sizes = arrays[f"num_examples/{part}"].astype(np.int64)
+        examples = [
+            np.split(arrays[f"scores/{part}/{name}"], np.cumsum(sizes)[:-1])
+            for name in ("labels", "outputs")
+            if f"scores/{part}/{name}" in arrays
+        ]
+        personalized_on = arrays[f"num_examples/{task.personalization_part(split)}"]
+        names = ("loss", *(metric.name for metric in task.metrics))
+        return ClientScores(
+            client_ids=client_ids,
+            values={name: arrays[f"curves/{part}/{name}"] for name in names},
+            num_personalization_examples=personalized_on.astype(np.int64),
+            num_evaluation_examples=sizes,
+            clusters=arrays["cluster"].astype(np.int64) if "cluster" in arrays else None,
+            examples=list(zip(*examples, strict=True)),
+        )
+
+    part, *further = parts.scored(task, split)
+    return dataclasses.replace(of_part(part), further={name: of_part(name) for name in further})

@@ -31,7 +31,7 @@ class EvaluationConfig:
         "Which clients take their personalized model in place of the global one: always, "
         "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
         "every rule given, the other tables are at the first",
-        parse=acceptance.check,
+        parse=acceptance.parse,
     )
     ood_examples: int = option(
         0,

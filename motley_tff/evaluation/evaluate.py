@@ -40,9 +40,9 @@ def score_clients(
     personalization: Personalization,
     splits: Sequence[str],
     weights: Any,
-    client_ids: Sequence[str],
+    client_states: Mapping[str, Any] | None,
     key: np.ndarray,
-    client_states: Sequence[Any] | None = None,
+    client_ids: Sequence[str],
 ) -> Iterator[Mapping[str, Any]]:
     """Personalizes the model for each client and yields the scores of all its candidates, which
     are arrays `[num_candidates]` for each part and metric (see `core.algorithm.Personalization`).
@@ -50,13 +50,15 @@ def score_clients(
     Args:
       splits: The splits to score. Silos are in several splits, and are personalized once for all.
       weights: The global model; the server's weights for a stateful personalization.
+      client_states: `{client id: state}` for a stateful personalization, else None.
       key: int32 [2], the random key of this evaluation.
     """
     scored = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
     work = personalization.work(tuple(scored), task.personalization_part(splits[0]))
     # The test split of silos has all parts of the other splits, and perhaps further ones.
     clients = task.splits["test" if "test" in splits else splits[0]]
-    call = ClientCall(task, work, weights, clients, client_ids, key, client_states)
+    states = None if client_states is None else [client_states[i] for i in client_ids]
+    call = ClientCall(task, work, weights, clients, client_ids, key, states)
     for _, scores in backend.map_clients(call):
         yield scores
 

@@ -4,7 +4,7 @@ Each of these scores the same global model on the same clients once more, with o
 their data.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,14 +46,17 @@ class Evaluator:
             expected = "1, as these models are personalized while the rounds run, not after"
             name = options.name_of(config, "personalization_fractions")
             raise UserError(name, fractions, expected, "leave it out")
-        main, *smaller = (parts.smaller_personalization_sets(task, f, seed) for f in fractions)
-        tasks = {"main": main}
-        if config.ood_examples:
-            tasks["main"] = parts.distribution_shift(main, config.ood_examples, seed)
+        self._names = {f: f"fraction_{f}" if i else "main" for i, f in enumerate(fractions)}
+        tasks = {
+            name: parts.smaller_personalization_sets(task, fraction, seed)
+            for fraction, name in self._names.items()
+        }
         for rule in self._rules:
             if rule.validates and rule.value is not None:  # It is the share that is held out.
-                tasks[f"holdout_{rule.value}"] = parts.held_out_part(main, rule.value, seed)
-        tasks |= {f"fraction_{f}": t for f, t in zip(fractions[1:], smaller, strict=True)}
+                holdout = parts.held_out_part(tasks["main"], rule.value, seed)
+                tasks[f"holdout_{rule.value}"] = holdout
+        if config.ood_examples:
+            tasks["main"] = parts.distribution_shift(tasks["main"], config.ood_examples, seed)
         self._scorers = {n: BatchScorer(backend, t, personalization, n) for n, t in tasks.items()}
 
     @property
@@ -78,10 +81,21 @@ class Evaluator:
             name: scorer.score(weights, client_states, client_ids, key, on_client, saved)
             for name, scorer in self._scorers.items()
         }
-        accept = self._accept(self._rules[0], scores)
-        rows = tables.rows(self._task, self._labels, scores["main"], *self._config.choice(), accept)
-        rows["sizes"], rows["acceptance"] = self._size_rows(scores), self._acceptance_rows(scores)
-        return scores["main"], rows
+        main, accepts = scores["main"], [self._accept(rule, scores) for rule in self._rules]
+        rows = tables.rows(self._task, self._labels, main, *self._config.choice(), accepts[0])
+        rows["sizes"] = [
+            row | {"personalization_fraction": fraction}
+            for fraction, name in self._names.items()
+            if len(self._names) > 1
+            for row in self._summary_rows("sizes", scores[name])
+        ]
+        rows["acceptance"] = [
+            row | {"rule": rule.text}
+            for rule, accept in zip(self._rules, accepts, strict=True)
+            if self._config.acceptance != ("always",)
+            for row in self._summary_rows("acceptance", main, accept)
+        ]
+        return main, rows
 
     def _accept(self, rule: acceptance.Rule, scores: Mapping[str, Scores]) -> Accept:
         """Returns who accepts by a rule; clients' evaluation sets say nothing on it."""
@@ -97,39 +111,14 @@ class Evaluator:
 
         return accept
 
-    def _size_rows(self, scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
-        """Returns a row per fraction and split; none if there is one fraction only."""
-        first, *smaller = self._config.personalization_fractions
-        if not smaller:
-            return []
-        names = {first: "main", **{fraction: f"fraction_{fraction}" for fraction in smaller}}
-        # Everybody takes the model: rules of acceptance have a table of their own.
-        return [
-            {**row, "personalization_fraction": fraction}
-            for fraction, name in names.items()
-            for row in self._summary_rows("sizes", scores[name])
-        ]
-
-    def _acceptance_rows(self, scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
-        """Returns a row per rule and split; none if everybody always accepts."""
-        if [rule.kind for rule in self._rules] == ["always"]:
-            return []
-        rows = []
-        chosen = choose(self._task, scores["main"], *self._config.choice())
-        for rule in self._rules:
-            accept = self._accept(rule, scores)
-            for row in self._summary_rows("acceptance", scores["main"], accept):
-                num_accepted = int(np.sum(accept(row["split"], chosen[row["split"]])))
-                rows.append({**row, "rule": rule.text, "num_accepted": num_accepted})
-        return rows
-
     def _summary_rows(
         self, table: str, scores: Scores, accept: Accept | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns the cells that a table has of each split's summary."""
-        chosen = choose(self._task, scores, *self._config.choice(), accept)
-        rows = [
-            summary.summary_row(self._task, self._labels, s, scores[s], chosen[s]) for s in SPLITS
-        ]
-        names = columns.names(table)
-        return [{name: row[name] for name in names if name in row} for row in rows]
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the cells that a table has of each split's summary; who accepts is counted."""
+        task, choice = self._task, self._config.choice()
+        chosen, accepted = choose(task, scores, *choice), choose(task, scores, *choice, accept)
+        for split in SPLITS:
+            row = summary.summary_row(task, self._labels, split, scores[split], accepted[split])
+            if accept is not None:
+                row["num_accepted"] = int(np.sum(accept(split, chosen[split])))
+            yield {name: row[name] for name in columns.names(table) if name in row}

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +14,49 @@ from motley_tff.metrics import roc_auc
 from motley_tff.tables import columns
 
 
-class ClientExamples(NamedTuple):
-    """A client's examples of known classes.
+def example_rows(
+    task: Task, split: str, scores: ClientScores, chosen: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """Yields a row for each example and class; the one score of two classes has no class."""
+    classes: list[str | None] = [None]
+    if task.scored_classes:
+        numbers = range(task.scored_classes)
+        classes = [task.label_names[i] if task.label_names else str(i) for i in numbers]
+    for client_id, *arrays in _examples(task, scores, chosen):
+        keys = {"split": split, "client_id": client_cell(task, client_id)}
+        for name, *columns_of_class in zip(classes, *arrays, strict=True):
+            keys |= csv_files.formula_safe({"class": name})
+            for label, baseline, personalized in zip(*columns_of_class, strict=True):
+                cells = {"baseline_score": baseline, "personalized_score": personalized}
+                yield {**keys, "label": int(label), **cells}
 
-    Attributes:
-      labels: bool [num_classes, n], whether an example is of the class.
-      baseline: float32 [num_classes, n], its score under the global model.
-      personalized: The same under the client's own.
+
+def roc_auc_cells(task: Task, scores: ClientScores, chosen: np.ndarray) -> dict[str, float]:
+    """Returns the ROC-AUC, pooled and averaged, of exported scores: the mean over those classes
+    that have them all, for the means to be comparable; over all where none has.
     """
+    clients = [arrays for _, *arrays in _examples(task, scores, chosen)]
+    if not clients:
+        return {}
+    ids = np.repeat(np.arange(len(clients)), [labels.shape[1] for labels, *_ in clients])
+    labels, *models = (np.concatenate(arrays, axis=1) for arrays in zip(*clients, strict=True))
+    cells = {}
+    for model, model_scores in zip(columns.MODELS, models, strict=True):
+        by_class = [roc_auc.summarize(ids, *c) for c in zip(labels, model_scores, strict=True)]
+        by_class = [aucs for aucs in by_class if np.isfinite(aucs).all()] or by_class
+        for name, aucs in zip(roc_auc.RocAuc._fields, zip(*by_class, strict=True), strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # No class at all that has positives and negatives.
+                cells[f"{model}_roc_auc_{name}"] = np.nanmean(aucs)
+    return cells
 
-    client_id: str
-    labels: np.ndarray
-    baseline: np.ndarray
-    personalized: np.ndarray
 
-
-def examples_of_clients(
+def _examples(
     task: Task, scores: ClientScores, chosen: np.ndarray
-) -> Iterator[ClientExamples]:
-    """Yields the examples of every client whose scores are exported."""
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields (client id, bool whether an example is of the class, float32 scores under the baseline
+    and under the candidate), all [num_classes, n], of every client's examples of known classes.
+    """
     examples = scores.examples
     for client_id, candidate, (labels, outputs) in zip(
         scores.client_ids, chosen, examples, strict=bool(examples)
@@ -44,49 +68,4 @@ def examples_of_clients(
             is_of_class = labels[None] == np.arange(task.scored_classes)[:, None]
         else:
             is_of_class = labels[None] > 0
-        yield ClientExamples(
-            client_id, is_of_class, by_candidate[:, 0].T, by_candidate[:, candidate].T
-        )
-
-
-def example_rows(
-    task: Task, split: str, scores: ClientScores, chosen: np.ndarray
-) -> Iterator[dict[str, Any]]:
-    """Yields a row for each example and class; the one score of two classes has no class."""
-    classes: list[str | None] = [None]
-    if task.scored_classes:
-        classes = [
-            task.label_names[i] if task.label_names else str(i) for i in range(task.scored_classes)
-        ]
-    for client in examples_of_clients(task, scores, chosen):
-        keys = {"split": split, "client_id": client_cell(task, client.client_id)}
-        for name, *cells in zip(classes, *client[1:], strict=True):
-            keys |= csv_files.formula_safe({"class": name})
-            for label, baseline, personalized in zip(*cells, strict=True):
-                yield {
-                    **keys,
-                    "label": int(label),
-                    "baseline_score": baseline,
-                    "personalized_score": personalized,
-                }
-
-
-def roc_auc_cells(task: Task, scores: ClientScores, chosen: np.ndarray) -> dict[str, float]:
-    """Returns the ROC-AUC, pooled and averaged, of exported scores: the mean over those classes
-    that have them all, for the means to be comparable; over all where none has.
-    """
-    clients = list(examples_of_clients(task, scores, chosen))
-    if not clients:
-        return {}
-    ids = np.repeat(np.arange(len(clients)), [client.labels.shape[1] for client in clients])
-    labels = np.concatenate([client.labels for client in clients], axis=1)
-    cells = {}
-    for model in columns.MODELS:
-        model_scores = np.concatenate([getattr(client, model) for client in clients], axis=1)
-        by_class = [roc_auc.summarize(ids, *c) for c in zip(labels, model_scores, strict=True)]
-        by_class = [aucs for aucs in by_class if np.isfinite(aucs).all()] or by_class
-        for name, aucs in zip(roc_auc.RocAuc._fields, zip(*by_class, strict=True), strict=True):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # No class at all that has positives and negatives.
-                cells[f"{model}_roc_auc_{name}"] = np.nanmean(aucs)
-    return cells
+        yield client_id, is_of_class, by_candidate[:, 0].T, by_candidate[:, candidate].T

@@ -10,7 +10,6 @@ sets are parts of larger ones.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 
@@ -72,12 +71,7 @@ def distribution_shift(task: Task, num_examples: int, seed: int) -> Task:
     return dataclasses.replace(task, test=DerivedClients(task.test, change))
 
 
-def _cut_personalization_sets(
-    task: Task,
-    seed: int,
-    num_left: Callable[[tf.Tensor], tf.Tensor],
-    rest: str | None = None,
-) -> Task:
+def _cut_personalization_sets(task, seed, num_left, rest=None) -> Task:
     """Returns the task with `num_left(size)` examples in each personalization set, in their old
     order; the other examples become the part `rest`.
     """
@@ -91,8 +85,7 @@ def _cut_personalization_sets(
         return cut if rest is None else {**cut, rest: _masked(examples, tf.logical_not(is_left))}
 
     test = DerivedClients(task.test, change)
-    is_same = task.valid is task.test
-    valid = test if is_same else DerivedClients(task.valid, change)
+    valid = test if task.valid is task.test else DerivedClients(task.valid, change)
     return dataclasses.replace(task, valid=valid, test=test)
 
 

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from motley_tff.evaluation import client_scores
-from motley_tff.evaluation.client_scores import ClientScores
 from motley_tff.files import array_files
 
 _FOLDER = "evaluation"
@@ -24,27 +22,22 @@ class SavedScores:
     def __init__(self, directory: pathlib.Path, round_number: int):
         self._folder, self._number = directory / _FOLDER, round_number
 
-    def load(self, batch: str, client_ids: Sequence[str]) -> dict[str, ClientScores] | None:
-        """Returns a batch's scores by split, of these clients or the first of them; None if it is
-        missing, damaged or of others.
+    def load(self, batch: str, client_ids: Sequence[str]) -> tuple[int, dict[str, np.ndarray]]:
+        """Returns how many of a batch's clients are saved, the first ones, and their arrays; 0 of a
+        file that is missing, damaged or of others.
         """
         try:
             arrays = array_files.read(self._path(batch))
-            splits = dict.fromkeys(name.split("/")[0] for name in arrays)
-            scores = {s: client_scores.from_arrays(client_scores.below(s, arrays)) for s in splits}
+            saved_ids = arrays.pop("client_ids").tolist()
         except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
-            return None
-        saved_ids = {split_scores.client_ids for split_scores in scores.values()}
-        is_start = [len(ids) > 0 and ids == tuple(client_ids[: len(ids)]) for ids in saved_ids]
-        return scores if is_start == [True] else None
+            return 0, {}
+        is_start = saved_ids == list(client_ids[: len(saved_ids)])
+        return (len(saved_ids), arrays) if is_start else (0, {})
 
-    def save(self, batch: str, scores: Mapping[str, ClientScores]) -> None:
-        """Saves a batch's scores by split."""
+    def save(self, batch: str, client_ids: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
+        """Saves the arrays of a batch's first clients."""
         self._folder.mkdir(exist_ok=True)
-        arrays: dict[str, np.ndarray] = {}
-        for split, split_scores in scores.items():
-            arrays |= client_scores.under(split, client_scores.to_arrays(split_scores))
-        array_files.save(self._path(batch), arrays)
+        array_files.save(self._path(batch), {"client_ids": np.array(client_ids), **arrays})
 
     def _path(self, batch: str) -> pathlib.Path:
         return self._folder / f"round_{self._number:08d}.{batch}.npz"

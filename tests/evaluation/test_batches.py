@@ -7,7 +7,7 @@ import pytest
 
 from motley_tff.algorithms import FineTuning
 from motley_tff.backends import sequential
-from motley_tff.evaluation import batches, client_scores, parts, saved_scores
+from motley_tff.evaluation import batches, parts, saved_scores
 from tests import toy
 
 _KEY = np.array([1, 2], np.int32)
@@ -53,9 +53,10 @@ def score(scene, backend):
         weights = (np.zeros([1, 1], np.float32),)
         scores = scene[1].score(weights, None, _IDS, _KEY, on_client, saved)
         return {
-            (split, name): array.tobytes()
+            (split, part, name): array.tobytes()
             for split, split_scores in scores.items()
-            for name, array in client_scores.to_arrays(split_scores).items()
+            for part, part_scores in {"": split_scores, **split_scores.further}.items()
+            for name, array in part_scores.values.items()
         }
 
     return score
@@ -75,7 +76,7 @@ def _cutting_at(number, done):
 def test_batches_of_any_size_give_the_same_scores(score, monkeypatch):
     in_twos = score()
     monkeypatch.setattr(batches, "BATCH_SIZE", 256)
-    assert score() == in_twos and any("ood" in name for _, name in in_twos)
+    assert score() == in_twos and any("ood" in key for key in in_twos)
 
 
 def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_batch(score, backend, tmp_path):
