@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from motley_tff import algorithms as algorithms
     from motley_tff.core.errors import UserError as UserError
-    from motley_tff.experiment.config import (
-        BackendConfig as BackendConfig,
-        EvaluationConfig as EvaluationConfig,
-    )
+    from motley_tff.evaluation.config import EvaluationConfig as EvaluationConfig
+    from motley_tff.experiment.config import BackendConfig as BackendConfig
     from motley_tff.interface import Result as Result, create_task as create_task, run as run
 
 __version__ = "0.1.0"
@@ -28,7 +26,7 @@ RESULTS_VERSION = 7
 
 _MODULES = {
     "BackendConfig": "experiment.config",
-    "EvaluationConfig": "experiment.config",
+    "EvaluationConfig": "evaluation.config",
     "Result": "interface",
     "UserError": "core.errors",
     "create_task": "interface",

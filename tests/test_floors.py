@@ -15,6 +15,7 @@ FLOORS = (
     "motley_tff.algorithms",
     "motley_tff.generative",
     "motley_tff.backends",
+    "motley_tff.evaluation",
     "motley_tff.experiment",
     "motley_tff.interface",
     "datasets.label_partition",

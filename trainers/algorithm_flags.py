@@ -12,6 +12,7 @@ from motley_tff import algorithms, commandline, generative
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import Option
+from motley_tff.evaluation.config import MAX_OOD_EXAMPLES
 from motley_tff.experiment import config, run_directory
 from trainers import optimizer_flags, option_flags
 from trainers.option_flags import GroupedFlag
@@ -46,7 +47,7 @@ class ExperimentOptions:
         500,
         "How many such examples; of each client as many, fewer in all if some have too few",
         lower=1,
-        upper=config.MAX_OOD_EXAMPLES,
+        upper=MAX_OOD_EXAMPLES,
     )
     path_to_initial_model_weights: str | None = options.option(
         None,

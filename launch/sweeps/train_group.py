@@ -85,7 +85,7 @@ class _Group:
             if best.has_diverged:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
-            summary = [self._cells(run, best, row) for row in self._report(run, best).summary]
+            summary = [self._cells(run, best, row) for row in self._rows(run, best)["summary"]]
             rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
         self._write_clients(best_rounds, rows)
         files = self._first.facts.get("files", ())  # Told from others by their digests.
@@ -147,11 +147,11 @@ class _Group:
         mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
         return mean if metric.higher_is_better else -mean
 
-    def _report(self, run: plans.Run, best: _BestRound) -> Any:
-        from motley_tff.experiment import rows  # With TensorFlow, 2.0 s.
+    def _rows(self, run: plans.Run, best: _BestRound) -> Any:
+        from motley_tff.evaluation import tables  # With TensorFlow, 2.0 s.
 
         labels = self._personalization.candidates
-        return rows.report(self._tasks[run.seed], labels, best.scores, *self._choice)
+        return tables.rows(self._tasks[run.seed], labels, best.scores, *self._choice)
 
     def _cells(self, run: plans.Run, best: _BestRound, row: Mapping[str, Any]) -> dict[str, str]:
         """Returns a row with the keys of its run, as the text of a table."""
@@ -174,7 +174,7 @@ class _Group:
             self._cells(run, best, row)
             for run, best in sorted(best_rounds.items())
             if run.point in near
-            for row in self._report(run, best).clients
+            for row in self._rows(run, best)["clients"]
         ]
         names = columns.names("clients", **columns.of_task(self._first.setting, extra))
         path = results.clients_path(self._directory, self._task, self._task.runs[0])

@@ -15,66 +15,14 @@ from typing import Any, Literal
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer, OptimizerConfig, attacks
 from motley_tff.algorithms.card import Training, name_of
 from motley_tff.backends.tff import targets
-from motley_tff.core import algorithm as algorithm_lib, candidates, errors, options, private_mean
+from motley_tff.core import algorithm as algorithm_lib, errors, options, private_mean
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import ABOVE_0, MAX_RATE, option
 from motley_tff.core.task import Task
-from motley_tff.experiment import acceptance
+from motley_tff.evaluation.config import EvaluationConfig
 
-MAX_OOD_EXAMPLES = 100_000
 # A cohort, unless its size is set.
 DEVICES_A_ROUND = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    """What evaluations look at. Their tables are at the first fraction and rule.
-
-    `defaults.resolve` fills in what is None, from the algorithm and its personalization.
-    """
-
-    personalization_fractions: tuple[float, ...] = option(
-        (1.0,),
-        "Shares of the personalization set to personalize on; with several, sizes.csv has them "
-        "all, the other tables the first",
-        "personalization_fraction",
-        lower=ABOVE_0,
-        upper=1,
-    )
-    acceptance: tuple[str, ...] = option(
-        ("always",),
-        "Which clients take their personalized model in place of the global one: always, "
-        "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
-        "every rule given, the other tables are at the first",
-        parse=acceptance.check,
-    )
-    ood_examples: int = option(
-        0,
-        "Examples of other test clients that test clients' models are scored on, of each client as "
-        "many, fewer in all if some have too few; 0 for none",
-        upper=MAX_OOD_EXAMPLES,
-        trainers=("motley_tff.run",),
-    )
-    tuning: candidates.Tuning | None = option(
-        None,
-        "Choose a candidate once for all clients, or for each silo by its own validation part "
-        "(default: global)",
-        {"finetuning_trainer": "finetune_tuning", "knn_per_trainer": "knn_tuning"},
-    )
-    include_baseline_candidate: bool | None = option(
-        None,
-        "Whether the global model itself may be chosen (default: true)",
-        trainers=("finetuning_trainer", "knn_per_trainer"),
-    )
-
-    def choice(
-        self, tuning: candidates.Tuning = "global", includes_baseline: bool = True
-    ) -> tuple[candidates.Tuning, bool]:
-        """Returns (tuning, whether the global model may be chosen), the arguments where it says
-        neither; their own defaults are those of a global model that clients personalize.
-        """
-        includes = self.include_baseline_candidate
-        return self.tuning or tuning, includes_baseline if includes is None else includes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.task import Task
-from motley_tff.experiment import client_scores
+from motley_tff.evaluation import client_scores, parts
 
 Nest = Any
 # (task, initial weights, {traced hyperparameter: value}) -> algorithm; also called inside graphs.
@@ -34,7 +34,7 @@ class Scored(NamedTuple):
     setting: dict[str, float]
     seed: int
     round_number: int
-    scores: dict[str, client_scores.Scores]
+    scores: dict[str, client_scores.ClientScores]
     has_diverged: bool
 
 
@@ -143,7 +143,7 @@ class _GroupEvaluator:
         self._group, self._personalization = group, personalization
         self._backend = vectorized.VectorizedBackend()
         train = ("train",) if personalization.scores_train else ()
-        self._work = personalization.work((*client_scores.SPLITS, *train), "train")
+        self._work = personalization.work((*parts.SPLITS, *train), "train")
 
     def score(self, state: Nest, round_number: int, diverged: Collection[int]) -> Iterator[Scored]:
         """Yields every run with its scores."""
@@ -163,8 +163,6 @@ class _GroupEvaluator:
         outputs = [metrics for _, metrics in by_client]
         for run, (setting, seed) in enumerate(itertools.product(self._group.settings, seeds)):
             of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
-            scores = {
-                split: client_scores.collect(task, split, ids, of_run)
-                for split in client_scores.SPLITS
-            }
+            arrays = client_scores.stack(of_run)
+            scores = {s: client_scores.of_split(task, s, ids, arrays) for s in parts.SPLITS}
             yield Scored(dict(setting), seed, round_number, scores, run in diverged)

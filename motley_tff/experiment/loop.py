@@ -9,6 +9,7 @@ who takes part and what is due, the backend's process trains, `RoundEvaluator` e
 from motley_tff.backends import base
 from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes, Personalization
 from motley_tff.core.task import Task
+from motley_tff.evaluation.evaluator import Evaluator
 from motley_tff.experiment import schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
@@ -16,7 +17,6 @@ from motley_tff.experiment.progress import Progress, Silent
 from motley_tff.experiment.recorder import Recorder, WriteScalars
 from motley_tff.experiment.round_evaluator import RoundEvaluator
 from motley_tff.experiment.run_directory import RunDirectory
-from motley_tff.experiment.studies import Studies
 
 
 def train(
@@ -83,9 +83,9 @@ def run(
         config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars
     )
     process = backend.training(task, algorithm)
-    studies = Studies(config.evaluation, backend, task, personalization, config.base_random_seed)
+    scores = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)
     evaluator = RoundEvaluator(
-        config, task, algorithm, personalization, process, studies, directory.path, progress
+        config, task, algorithm, personalization, process, scores, directory.path, progress
     )
     trained = recorder.restore(process.initialize())
     number = trained.num_rounds

@@ -12,7 +12,8 @@ from motley_tff.core import errors, options, signals
 from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import checkpoints, rows, schedule, score_blocks
+from motley_tff.evaluation import evaluate, saved_scores
+from motley_tff.experiment import checkpoints, schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.round_evaluator import Evaluation
@@ -101,7 +102,7 @@ class Recorder:
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
             csv_files.keep_rounds(path, max(self.evaluated, default=-1))
-        score_blocks.forget(self._directory.path, self.evaluated)
+        saved_scores.forget(self._directory.path, self.evaluated)
         if end is not None:
             self._directory.write_record(raised_from=None)
         return Trained(state, done)
@@ -193,7 +194,7 @@ class Recorder:
         if self._written is not None:
             written, self._written = self._written, None
             self.evaluated.add(written.result())
-            score_blocks.forget(self._directory.path, self.evaluated)
+            saved_scores.forget(self._directory.path, self.evaluated)
 
     def _write_evaluation(
         self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
@@ -244,7 +245,7 @@ class Recorder:
 
     def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
         """Writes a matrix over the training clients, a row and a column each."""
-        ids = [rows.client_cell(self._task, i) for i in self._task.train.ids]
+        ids = [evaluate.client_cell(self._task, i) for i in self._task.train.ids]
         lines = (
             {"client_id": client_id, **dict(zip(ids, row, strict=True))}
             for client_id, row in zip(ids, matrix, strict=True)

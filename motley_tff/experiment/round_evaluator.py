@@ -13,12 +13,13 @@ from motley_tff.core import errors, random_streams
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.experiment import client_scores, schedule
+from motley_tff.evaluation import parts
+from motley_tff.evaluation.evaluator import Evaluator
+from motley_tff.evaluation.saved_scores import SavedScores
+from motley_tff.experiment import schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress
-from motley_tff.experiment.score_blocks import ScoreBlocks
-from motley_tff.experiment.studies import Studies
 
 
 class Evaluation(NamedTuple):
@@ -40,7 +41,7 @@ class RoundEvaluator:
 
     Attributes:
       process: What trains them.
-      folder: The run's, where the scores of finished blocks of clients are kept.
+      folder: The run's, where the scores of batches of clients are saved.
     """
 
     config: LoopConfig
@@ -48,7 +49,7 @@ class RoundEvaluator:
     algorithm: Algorithm
     personalization: Personalization
     process: base.TrainingProcess
-    studies: Studies
+    evaluator: Evaluator
     folder: pathlib.Path
     progress: Progress
 
@@ -59,20 +60,20 @@ class RoundEvaluator:
           UserError: If the global model is finite for no client.
         """
         config, task, number = self.config, self.task, trained.num_rounds
-        ids = {s: schedule.evaluated(config, task, s, number) for s in client_scores.SPLITS}
+        ids = {s: schedule.evaluated(config, task, s, number) for s in parts.SPLITS}
         is_silo = task.setting == "cross_silo"
         # A silo is in both splits and scored once for both.
         total = len(ids["valid"]) if is_silo else sum(len(i) for i in ids.values())
-        self.progress.start(f"evaluate round {number}", total * self.studies.num_evaluations)
+        self.progress.start(f"evaluate round {number}", total * self.evaluator.num_evaluations)
         weights, client_states = self.process.weights(trained.state), None
         if self.personalization.wants_server_weights:
             client_states = self.process.client_states(trained.state) or None
         else:
             weights = self.algorithm.global_model(weights)
         key = random_streams.key(config.base_random_seed, "personalization", number)
-        blocks = ScoreBlocks(self.folder, number)
-        scores, tables = self.studies.evaluate(
-            weights, client_states, ids, key, self.progress.advance, blocks
+        saved = SavedScores(self.folder, number)
+        scores, tables = self.evaluator.evaluate(
+            weights, client_states, ids, key, self.progress.advance, saved
         )
         self.progress.finish()
         # Candidate 0 is the global model; a new one (round 0) may be anything.

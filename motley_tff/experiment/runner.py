@@ -19,8 +19,8 @@ from motley_tff.core import algorithm as algorithm_lib, cores, options, partitio
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
+from motley_tff.evaluation import acceptance
 from motley_tff.experiment import (
-    acceptance,
     constant_prediction,
     loop as loop_lib,
     progress,

@@ -5,7 +5,7 @@ import numpy as np
 from motley_tff.backends import base
 from motley_tff.core import random_streams
 from motley_tff.core.task import Task
-from motley_tff.experiment.client_scores import SPLITS
+from motley_tff.evaluation.parts import SPLITS
 from motley_tff.experiment.config import LoopConfig
 
 

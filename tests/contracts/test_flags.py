@@ -118,7 +118,7 @@ DECIDES_NO_NUMBERS = {
 SHOWN_ELSEWHERE = {
     **dict.fromkeys(
         ("acceptance", "evaluate_ood", "ood_examples", "personalization_fraction"),
-        "experiment/test_studies",
+        "evaluation/test_evaluator",
     ),
     **dict.fromkeys(
         (

@@ -9,7 +9,8 @@ import tensorflow as tf
 from hypothesis import Phase, example, given, settings, strategies as st
 
 from motley_tff.core import clients, partition, random_streams
-from motley_tff.experiment import held_out, schedule
+from motley_tff.evaluation import parts as parts_lib
+from motley_tff.experiment import schedule
 from tests import toy
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -155,7 +156,8 @@ def _held(task, held=tuple((size, 3) for size in (1, 2, 3, 10, 50, 100))):
 def test_smaller_sets_are_parts_of_larger_ones(task, percent, other, seed):
     whole = _held(task)
     small, large = (
-        held_out.with_fraction(whole, p / 100, seed).test for p in sorted((percent, other))
+        parts_lib.smaller_personalization_sets(whole, p / 100, seed).test
+        for p in sorted((percent, other))
     )
     for client in whole.test.ids:
         before, many, few = (
@@ -172,19 +174,19 @@ def test_smaller_sets_are_parts_of_larger_ones(task, percent, other, seed):
 @given(percent=st.integers(1, 99), seed=SEEDS)
 def test_a_holdout_and_the_rest_are_the_whole(task, percent, seed):
     whole = _held(task)
-    cut = held_out.with_holdout(whole, percent / 100, seed).test
+    cut = parts_lib.held_out_part(whole, percent / 100, seed).test
     # What is cut depends on the client alone, not on who else there is.
     few = clients.subset(whole.test, whole.test.ids[3:6])
     first = dataclasses.replace(whole, valid=few, test=few)
-    alone = held_out.with_holdout(first, percent / 100, seed).test
+    alone = parts_lib.held_out_part(first, percent / 100, seed).test
     for client in whole.test.ids:
-        parts = {part: _of(cut, client, part) for part in ("personalization", held_out.HOLDOUT)}
+        parts = {part: _of(cut, client, part) for part in ("personalization", parts_lib.HOLDOUT)}
         before = _of(whole.test, client, "personalization")
         assert sorted(itertools.chain(*parts.values())) == before
         held_back = -(-len(before) * percent // 100)
         assert len(parts["personalization"]) == max(1, len(before) - held_back)
         if client in alone.ids:
-            assert _of(alone, client, held_out.HOLDOUT) == parts[held_out.HOLDOUT]
+            assert _of(alone, client, parts_lib.HOLDOUT) == parts[parts_lib.HOLDOUT]
 
 
 def _of(source, client, part):
@@ -195,8 +197,8 @@ def _of(source, client, part):
 @given(held=PAIRS, num_examples=st.integers(1, 30), seed=SEEDS)
 def test_other_clients_examples_are_a_sample_without_ones_own(task, held, num_examples, seed):
     whole = _held(task, held)
-    source = held_out.with_ood(whole, num_examples, seed).test
-    numbers_of = {client: _of(source, client, held_out.OOD) for client in source.ids}
+    source = parts_lib.distribution_shift(whole, num_examples, seed).test
+    numbers_of = {client: _of(source, client, parts_lib.OOD) for client in source.ids}
     everything = set(_numbers(whole.test, "evaluation"))
     for client, numbers in numbers_of.items():
         assert set(numbers) <= everything

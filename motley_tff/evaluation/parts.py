@@ -1,80 +1,91 @@
-"""Other looks at validation and test clients: smaller personalization sets, parts held out, shift.
+"""The parts of clients' data that models are scored on, and other parts than a data set has.
 
-Each function returns a task whose held-out clients are derived from the given one's; examples are
-loaded and cut when they are asked for. What is drawn depends on the seed and the client's id alone,
-and smaller sets are parts of larger ones.
+An evaluation may look at validation and test clients in other ways: with smaller personalization
+sets, with a held-out part of these, and under distribution shift, on the examples of other clients.
+Each way is a function that returns a task with derived clients. Their examples are loaded and cut
+when they are asked for. What is drawn depends on the seed and the client's id alone, and smaller
+sets are parts of larger ones.
 """
+
+from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
 from motley_tff.core import random_streams, tensor_random
 from motley_tff.core.clients import DerivedClients, num_rows, num_rows_in_graph
+from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
+SPLITS = ("valid", "test")
 HOLDOUT, OOD = "holdout", "ood"
 # Two buckets of one hash: together they are a client's key.
 _BUCKETS = 2**31 - 1
 
 
-def with_fraction(task: Task, fraction: float, seed: int) -> Task:
+def scored(task: Task, split: str) -> tuple[str, ...]:
+    """Returns the parts that a split's clients are scored on, the evaluation part first."""
+    further = (HOLDOUT, OOD) if split in SPLITS else ()
+    spec = task.splits[split].spec
+    return (task.evaluation_part(split), *(part for part in further if part in spec))
+
+
+def smaller_personalization_sets(task: Task, fraction: float, seed: int) -> Task:
     """Returns the task with smaller personalization sets (Motley, Figure 6(c)).
 
     Of each client's set this fraction, in (0, 1], is left; at least one example is.
     """
     if fraction == 1.0:
         return task
-    name = task.personalization_part("test")
-
-    def change(parts, client_id):
-        whole = parts[name]
-        chosen, _ = _cut(whole, _share(num_rows_in_graph(whole), fraction), _key(seed, client_id))
-        return {**parts, name: chosen}
-
-    return _derive(task, change)
+    return _cut_personalization_sets(task, seed, lambda size: _share(size, fraction))
 
 
-def with_holdout(task: Task, fraction: float, seed: int) -> Task:
+def held_out_part(task: Task, fraction: float, seed: int) -> Task:
     """Returns a cross-device task with a part `holdout` taken out of each personalization set.
 
     It is this fraction, in (0, 1), of the set; a client with one example holds nothing out. Silos
     have a validation part.
     """
-    name = task.personalization_part("test")
 
-    def change(parts, client_id):
-        whole = parts[name]
-        size = num_rows_in_graph(whole)
-        count = tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
-        remaining, held = _cut(whole, count, _key(seed, client_id))
-        return {**parts, name: remaining, HOLDOUT: held}
+    def num_left(size):
+        return tf.maximum(size - _share(size, fraction), tf.minimum(size, 1))
 
-    return _derive(task, change)
+    return _cut_personalization_sets(task, seed, num_left, HOLDOUT)
 
 
-def with_ood(task: Task, num_examples: int, seed: int) -> Task:
+def distribution_shift(task: Task, num_examples: int, seed: int) -> Task:
     """Returns the task with a part `ood` of the other test clients' examples.
 
     Motley's out-of-distribution set (section 3.1, observation 3) is a random sample of the test
-    clients' examples; a client's own are left out of its. Drawn from evaluation parts only, of each
-    client as many (all, if it has fewer), so that large clients do not make up most of it. It has
-    fewer than `num_examples` where small clients leave a gap.
+    clients' examples, without the client's own. It is drawn from evaluation parts only, and has as
+    many examples of each client (all, if a client has fewer), so that large clients do not make up
+    most of it. It has fewer than `num_examples` where small clients leave a gap.
     """
     pool, owners = _sample(task, num_examples, seed)
 
     def change(parts, client_id):
         is_other = tf.not_equal(tf.constant(owners), client_id)
-        return {**parts, OOD: {f: tf.boolean_mask(a, is_other) for f, a in pool.items()}}
+        return {**parts, OOD: _masked(pool, is_other)}
 
     return dataclasses.replace(task, test=DerivedClients(task.test, change))
 
 
-def _derive(task, change) -> Task:
+def _cut_personalization_sets(task, seed, num_left, rest=None) -> Task:
+    """Returns the task with `num_left(size)` examples in each personalization set, in their old
+    order; the other examples become the part `rest`.
+    """
+    name = task.personalization_part("test")
+
+    def change(parts, client_id):
+        examples = parts[name]
+        size = num_rows_in_graph(examples)
+        is_left = tensor_random.permutation(_key(seed, client_id), size) < num_left(size)
+        cut = {**parts, name: _masked(examples, is_left)}
+        return cut if rest is None else {**cut, rest: _masked(examples, tf.logical_not(is_left))}
+
     test = DerivedClients(task.test, change)
-    same = task.valid is task.test
-    valid = test if same else DerivedClients(task.valid, change)
+    valid = test if task.valid is task.test else DerivedClients(task.valid, change)
     return dataclasses.replace(task, valid=valid, test=test)
 
 
@@ -90,11 +101,8 @@ def _share(size: tf.Tensor, fraction: float) -> tf.Tensor:
     return tf.cast(tf.math.ceil(tf.cast(size, tf.float64) * fraction - 1e-9), tf.int32)
 
 
-def _cut(examples, count: tf.Tensor, key: tf.Tensor):
-    """Returns (so many of the examples, the rest), both in their old order."""
-    is_chosen = tensor_random.permutation(key, num_rows_in_graph(examples)) < count
-    chosen = {f: tf.boolean_mask(a, is_chosen) for f, a in examples.items()}
-    return chosen, {f: tf.boolean_mask(a, tf.logical_not(is_chosen)) for f, a in examples.items()}
+def _masked(examples, is_left):
+    return {field: tf.boolean_mask(array, is_left) for field, array in examples.items()}
 
 
 def _sample(task, num_examples, seed):

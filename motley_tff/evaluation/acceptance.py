@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motley_tff.core import errors
+from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
+from motley_tff.core.task import Metric
+from motley_tff.evaluation.client_scores import ClientScores
 
 _DEFAULT_FRACTION = 0.2
 _NAME = errors.name("acceptance")
@@ -47,50 +49,46 @@ class Rule(NamedTuple):
         return self.kind.startswith("validated")
 
 
-class Evidence(NamedTuple):
-    """What a rule may know of clients: float arrays [num_clients], smaller is better.
-
-    Attributes:
-      num_personalization_examples: Sizes of the personalization sets.
-      baseline: `{"metric" or "loss": values}` of the global model on what was held out.
-    """
-
-    num_personalization_examples: np.ndarray
-    baseline: dict[str, np.ndarray]
-    personalized: dict[str, np.ndarray]
-
-
-def parse(text: str, is_silo: bool) -> Rule:
+def parse(text: str, is_silo: bool = False) -> Rule:
     """Returns the rule that a text describes, or raises a UserError; silos hold nothing out."""
-    kind, colon, written = text.partition(":")
+    kind, colon, number = text.partition(":")
     if kind == "always" and not colon:
         return Rule(text, kind)
-    if kind == "min_examples" and written.isascii() and written.isdigit():
-        return Rule(text, kind, float(written))
+    if kind == "min_examples" and number.isascii() and number.isdigit():
+        return Rule(text, kind, float(number))
     if kind in ("validated", "validated_loss"):
         if is_silo and not colon:
             return Rule(text, kind)
         if is_silo:
             raise UserError(_NAME, text, f"{kind}: silos are validated on their validation part")
         with contextlib.suppress(ValueError):  # No number.
-            fraction = float(written) if colon else _DEFAULT_FRACTION
+            fraction = float(number) if colon else _DEFAULT_FRACTION
             if 0.0 < fraction < 1.0:
                 return Rule(text, kind, fraction)
     raise UserError(_NAME, text, _EXPECTED)
 
 
-def check(text: str) -> None:
-    """Raises a UserError if a text is no rule, as far as can be known before the data are."""
-    parse(text, is_silo=False)
+def accepts(
+    rule: Rule,
+    metric: Metric,
+    num_personalization_examples: np.ndarray,
+    held_out: ClientScores | None,
+    chosen: np.ndarray,
+) -> np.ndarray:
+    """Returns which clients accept their candidate, bool [num_clients].
 
-
-def accepts(rule: Rule, evidence: Evidence) -> np.ndarray:
-    """Returns which clients accept: bool [num_clients]."""
-    sizes = evidence.num_personalization_examples
+    Args:
+      held_out: The scores on held-out examples, where the rule validates.
+      chosen: The candidate of each client, int [num_clients].
+    """
     if rule.kind == "always":
-        return np.ones(len(sizes), bool)
-    if rule.kind == "min_examples":
-        return sizes >= rule.value
-    name = "loss" if rule.kind == "validated_loss" else "metric"
+        return np.ones(len(num_personalization_examples), bool)
+    if held_out is None:
+        return num_personalization_examples >= rule.value
+    name = "loss" if rule.kind == "validated_loss" else metric.name
+    values = held_out.values[name]
+    baseline, personalized = values[:, 0], candidates.take(values, chosen)
     # Comparisons with not-a-number are false: nothing held out, or a model that diverged.
-    return evidence.personalized[name] < evidence.baseline[name]
+    if name == metric.name and metric.higher_is_better:
+        return personalized > baseline
+    return personalized < baseline

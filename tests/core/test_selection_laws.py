@@ -59,19 +59,19 @@ def test_the_first_of_the_best_is_chosen(values, higher_is_better, include_basel
     ),
     st.booleans(),
 )
-def test_the_best_round_is_the_first_of_the_best_validation_means(found, higher_is_better):
+def test_the_best_round_is_the_first_of_the_best_validation_means(evaluations, higher_is_better):
     rows = [
         {
             "round": str(i), "split": split, "num_diverged": str(number) if number else "",
             "personalized_mean": "" if v is None else f"{v:.9g}",
         }
-        for i, (split, v, number) in enumerate(found)
+        for i, (split, v, number) in enumerate(evaluations)
     ]  # fmt: skip
     best = candidates.best_round(rows, higher_is_better)
     sign = 1 if higher_is_better else -1
     known = [
         (number, -sign * v, i)
-        for i, (split, v, number) in enumerate(found)
+        for i, (split, v, number) in enumerate(evaluations)
         if split == "valid" and v is not None
     ]
-    assert best == str(min(known)[2] if known else len(found) - 1)
+    assert best == str(min(known)[2] if known else len(evaluations) - 1)

@@ -1,4 +1,4 @@
-"""Clients are scored in blocks: the same numbers, kept for a run that is cut in an evaluation."""
+"""Clients are scored in batches: the same numbers, kept for a run that is cut in an evaluation."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 
 from motley_tff.algorithms import FineTuning
 from motley_tff.backends import sequential
-from motley_tff.experiment import client_scores, held_out, score_blocks, scoring
+from motley_tff.evaluation import batches, parts, saved_scores
 from tests import toy
 
 _KEY = np.array([1, 2], np.int32)
@@ -33,29 +33,30 @@ def scene():
         toy.scalar_task({"t": [1.0]}, {name: ([i, 2.0], [y, i]) for i, name in enumerate(names)})
         for y, names in enumerate(_IDS.values())
     )
-    task = held_out.with_ood(dataclasses.replace(test, valid=valid.valid), 10, seed=1)
+    task = parts.distribution_shift(dataclasses.replace(test, valid=valid.valid), 10, seed=1)
     tuned = FineTuning(max_epochs=0).build(task)
     backend = _Noting()
-    return backend, scoring.Evaluator(backend, task, tuned)
+    return backend, batches.BatchScorer(backend, task, tuned)
 
 
 @pytest.fixture()
 def backend(scene, monkeypatch):
-    monkeypatch.setattr(scoring, "BLOCK", 2)
+    monkeypatch.setattr(batches, "BATCH_SIZE", 2)
     scene[0].scored.clear()
     return scene[0]
 
 
 @pytest.fixture()
 def score(scene, backend):
-    def score(blocks=None, on_client=lambda: None):
+    def score(saved=None, on_client=lambda: None):
         """Returns the bytes of all scores."""
         weights = (np.zeros([1, 1], np.float32),)
-        scores = scene[1].score(weights, None, _IDS, _KEY, on_client, blocks)
+        scores = scene[1].score(weights, None, _IDS, _KEY, on_client, saved)
         return {
-            (split, name): array.tobytes()
-            for split, one in scores.items()
-            for name, array in client_scores.to_arrays(one).items()
+            (split, part, name): array.tobytes()
+            for split, split_scores in scores.items()
+            for part, part_scores in {"": split_scores, **split_scores.further}.items()
+            for name, array in part_scores.values.items()
         }
 
     return score
@@ -72,57 +73,57 @@ def _cutting_at(number, done):
     return on_client
 
 
-def test_blocks_of_any_size_give_the_same_scores(score, monkeypatch):
+def test_batches_of_any_size_give_the_same_scores(score, monkeypatch):
     in_twos = score()
-    monkeypatch.setattr(scoring, "BLOCK", 256)
-    assert score() == in_twos and any("ood" in name for _, name in in_twos)
+    monkeypatch.setattr(batches, "BATCH_SIZE", 256)
+    assert score() == in_twos and any("ood" in key for key in in_twos)
 
 
-def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_block(score, backend, tmp_path):
+def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_batch(score, backend, tmp_path):
     whole = score()
     with pytest.raises(KeyboardInterrupt):  # At the third test client; validation is done.
-        score(score_blocks.ScoreBlocks(tmp_path, 3), _cutting_at(8, []))
+        score(saved_scores.SavedScores(tmp_path, 3), _cutting_at(8, []))
     backend.scored.clear()
     seen = []
-    assert score(score_blocks.ScoreBlocks(tmp_path, 3), lambda: seen.append(1)) == whole
-    # Of each split the short last block is not kept.
+    assert score(saved_scores.SavedScores(tmp_path, 3), lambda: seen.append(1)) == whole
+    # Of each split the short last batch is not kept.
     assert backend.scored == ["v4", "e2", "e3", "e4"] and len(seen) == 10
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, one_by_one):
     whole = score()
-    monkeypatch.setattr(scoring, "BLOCK", 256)
-    monkeypatch.setattr(scoring, "SECONDS", -1.0)
+    monkeypatch.setattr(batches, "BATCH_SIZE", 256)
+    monkeypatch.setattr(batches, "SECONDS", -1.0)
     monkeypatch.setattr(backend, "one_by_one", one_by_one, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        score(score_blocks.ScoreBlocks(tmp_path, 3), _cutting_at(8, []))
+        score(saved_scores.SavedScores(tmp_path, 3), _cutting_at(8, []))
     backend.scored.clear()
     seen = []
-    assert score(score_blocks.ScoreBlocks(tmp_path, 3), lambda: seen.append(1)) == whole
-    # The validation clients all the same, though their block is short.
+    assert score(saved_scores.SavedScores(tmp_path, 3), lambda: seen.append(1)) == whole
+    # The validation clients all the same, though their batch is short.
     assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][2 if one_by_one else 0 :]
     assert len(seen) == 10
 
 
-def test_blocks_of_others_or_damaged_ones_are_scored_again(score, backend, tmp_path):
-    blocks = score_blocks.ScoreBlocks(tmp_path, 3)
-    whole = score(blocks)
+def test_batches_of_others_or_damaged_ones_are_scored_again(score, backend, tmp_path):
+    saved = saved_scores.SavedScores(tmp_path, 3)
+    whole = score(saved)
     files = sorted((tmp_path / "evaluation").iterdir())
     assert len(files) == 4
     files[0].write_bytes(files[0].read_bytes()[:-100])
     files[1].rename(files[2])  # e2, e3 where v0, v1 were; v2, v3 are left.
     backend.scored.clear()
-    assert score(blocks) == whole
+    assert score(saved) == whole
     assert backend.scored == ["v0", "v1", "v4", "e0", "e1", "e2", "e3", "e4"]
 
 
 def test_what_is_whole_is_forgotten(score, tmp_path):
     for number in (3, 12):
-        score(score_blocks.ScoreBlocks(tmp_path, number))
+        score(saved_scores.SavedScores(tmp_path, number))
     folder = tmp_path / "evaluation"
     (folder / ".round_00000012.main.npz.x.tmp").touch()
-    score_blocks.forget(tmp_path, {3})
+    saved_scores.forget(tmp_path, {3})
     assert {path.name[:14] for path in folder.iterdir()} == {"round_00000012"}
-    score_blocks.forget(tmp_path, {3, 12})
+    saved_scores.forget(tmp_path, {3, 12})
     assert not folder.exists()

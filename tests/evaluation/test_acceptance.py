@@ -3,14 +3,21 @@
 import numpy as np
 import pytest
 
-from motley_tff.experiment import acceptance
+from motley_tff.core import task
+from motley_tff.evaluation import acceptance, client_scores
 from tests.errors import refused
 
 # Three clients: better, the same, worse; the second has nothing to validate on in `loss`.
-_EVIDENCE = acceptance.Evidence(
-    np.array([3, 5, 8]),
-    {"metric": np.array([0.5, 0.5, 0.5]), "loss": np.array([1.0, np.nan, 1.0])},
-    {"metric": np.array([0.4, 0.5, 0.6]), "loss": np.array([1.1, np.nan, 0.9])},
+_METRIC = task.Metric("error", lambda labels, outputs: (labels, outputs), False)
+_SIZES = np.array([3, 5, 8])
+_HELD_OUT = client_scores.ClientScores(
+    ("a", "b", "c"),
+    {
+        "error": np.array([[0.5, 0.4], [0.5, 0.5], [0.5, 0.6]]),
+        "loss": np.array([[1.0, 1.1], [np.nan, np.nan], [1.0, 0.9]]),
+    },
+    _SIZES,
+    _SIZES,
 )
 
 
@@ -28,7 +35,18 @@ _EVIDENCE = acceptance.Evidence(
 )
 def test_rules(text, expected):
     rule = acceptance.parse(text, is_silo=False)
-    np.testing.assert_array_equal(acceptance.accepts(rule, _EVIDENCE), np.array(expected, bool))
+    held_out = _HELD_OUT if rule.validates else None
+    accepted = acceptance.accepts(rule, _METRIC, _SIZES, held_out, np.array([1, 1, 1]))
+    assert accepted.tolist() == expected
+
+
+def test_a_metric_of_which_more_is_better():
+    rule = acceptance.parse("validated", is_silo=False)
+    metric = _METRIC._replace(higher_is_better=True)
+    accepted = acceptance.accepts(rule, metric, _SIZES, _HELD_OUT, np.array([1, 1, 1]))
+    assert accepted.tolist() == [False, False, True]
+    accepted = acceptance.accepts(rule, metric, _SIZES, _HELD_OUT, np.array([1, 1, 0]))
+    assert not accepted.any(), "the baseline is no better than itself"
 
 
 def test_which_rules_look_at_held_out_scores():

@@ -12,8 +12,8 @@ import pytest
 from motley_tff.algorithms import FineTuning, Local, optimizers, personal_training
 from motley_tff.backends import sequential
 from motley_tff.core import clients
-from motley_tff.experiment import studies
-from motley_tff.experiment.config import EvaluationConfig
+from motley_tff.evaluation.config import EvaluationConfig
+from motley_tff.evaluation.evaluator import Evaluator
 from tests import toy
 from tests.errors import refused
 
@@ -32,14 +32,14 @@ def _evaluate(task=None, weights=_ZERO, **config):
     rate = optimizers.OptimizerConfig("sgd", 1.0)
     tuned = FineTuning(rate, (1.0,), 1, 10).build(task)
     config = EvaluationConfig(include_baseline_candidate=False, **config)
-    one = studies.Studies(config, sequential.SequentialBackend(), task, tuned, seed=1)
+    evaluator = Evaluator(config, sequential.SequentialBackend(), task, tuned, seed=1)
     ids = {split: task.splits[split].ids for split in ("valid", "test")}
     calls = []
-    _, tables = one.evaluate(
+    _, tables = evaluator.evaluate(
         weights, None, ids, np.array([1, 2], np.int32), lambda: calls.append(1)
     )
     looked_at = len(task.test) + (1 if task.setting == "cross_device" else 0)
-    assert len(calls) == one.num_evaluations * looked_at
+    assert len(calls) == evaluator.num_evaluations * looked_at
     return tables
 
 
@@ -144,4 +144,4 @@ def test_models_that_are_personalized_in_training_have_no_set_to_cut():
     personal = personal_training.personalization(silos, built)
     config = EvaluationConfig(personalization_fractions=(0.5,))
     with refused("personalization_fractions", (0.5,), "1"):
-        studies.Studies(config, sequential.SequentialBackend(), silos, personal, 1)
+        Evaluator(config, sequential.SequentialBackend(), silos, personal, 1)

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from motley_tff.core import candidate_labels
-from motley_tff.experiment import client_scores, rows as rows_lib
+from motley_tff.evaluation import client_scores, evaluate, tables
 from motley_tff.tables import columns
 from tests import toy
+
+
+def _rows(*arguments):
+    """Returns `{table: rows}`, which can be read more than once."""
+    return {table: list(rows) for table, rows in tables.rows(*arguments).items()}
 
 
 def _report(task):
@@ -16,10 +21,10 @@ def _report(task):
             for name in ("loss", *(m.name for m in task.metrics))
         }
         sizes = np.ones(len(ids), np.int64)
-        return client_scores.Scores(tuple(ids), values, sizes, sizes)
+        return client_scores.ClientScores(tuple(ids), values, sizes, sizes)
 
     by_split = {name: scores(task.splits[name].ids) for name in client_scores.SPLITS}
-    return rows_lib.report(task, ("0", "1"), by_split, "global", True)
+    return _rows(task, ("0", "1"), by_split, "global", True)
 
 
 def test_the_reference_stands_beside_the_accuracy():
@@ -27,10 +32,10 @@ def test_the_reference_stands_beside_the_accuracy():
     ids = task.test.ids
     task = dataclasses.replace(task, reference={ids[0]: 0.25, ids[1]: 0.5})
     report = _report(task)
-    cells = {row["client_id"]: row["reference"] for row in report.clients}
-    assert rows_lib.client_cell(task, "007") == "toy:007"
-    assert cells[rows_lib.client_cell(task, ids[0])] == 0.25
-    means = {row["split"]: row["reference_mean"] for row in report.summary}
+    cells = {row["client_id"]: row["reference"] for row in report["clients"]}
+    assert evaluate.client_cell(task, "007") == "toy:007"
+    assert cells[evaluate.client_cell(task, ids[0])] == 0.25
+    means = {row["split"]: row["reference_mean"] for row in report["summary"]}
     assert means["test"] == pytest.approx(0.375)
     assert "reference" in columns.names("clients")
     assert "reference_mean" in columns.names("summary")
@@ -38,8 +43,8 @@ def test_the_reference_stands_beside_the_accuracy():
 
 def test_without_a_reference_the_cells_are_empty():
     report = _report(toy.classifier_task())
-    assert {row["reference"] for row in report.clients} == {None}
-    assert [row["reference_mean"] for row in report.summary] == [None, None]
+    assert {row["reference"] for row in report["clients"]} == {None}
+    assert [row["reference_mean"] for row in report["summary"]] == [None, None]
 
 
 # Three clients at the baseline and after one epoch: on validation data the epoch is better for the
@@ -54,7 +59,7 @@ GROUPS = ("x", "x", "y")
 def _scores(ids, values, **more):
     by_name = {"accuracy": np.float32(values), "loss": np.float32(LOSS)}
     sizes = np.array([10, 20, 30]), np.array([1, 2, 3])
-    return client_scores.Scores(tuple(ids), by_name, *sizes, **more)
+    return client_scores.ClientScores(tuple(ids), by_name, *sizes, **more)
 
 
 def _task(task=None):
@@ -78,8 +83,8 @@ def _of_test(rows):
 
 def test_rows_of_clients_by_hand():
     task = _task()
-    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
-    first, second, third = _of_test(report.clients)
+    report = _rows(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    first, second, third = _of_test(report["clients"])
     assert first == {
         "client_id": "toy:e0", "cluster_id": 1, "candidate": "1",
         "num_personalization_examples": 10, "num_evaluation_examples": 1, "metric": "accuracy",
@@ -90,7 +95,7 @@ def test_rows_of_clients_by_hand():
     assert (second["delta"], second["is_hurt"], second["personalized_loss"]) == (-0.375, True, 3)
     assert (third["delta"], third["is_hurt"], third["group"]) == (0, False, "y")
     assert [row["cluster_id"] for row in (second, third)] == [2, 2]
-    assert [row["split"] for row in report.clients] == ["valid"] * 3 + ["test"] * 3
+    assert [row["split"] for row in report["clients"]] == ["valid"] * 3 + ["test"] * 3
 
 
 def test_who_is_unscored_and_whose_model_diverged():
@@ -98,9 +103,9 @@ def test_who_is_unscored_and_whose_model_diverged():
     scores = _both(task)
     values = np.float32([[0.25, -np.inf], [np.nan, np.nan], [-np.inf, -np.inf]])
     scores["test"].values["accuracy"][:] = values
-    report = rows_lib.report(task, ("0", "1"), scores, "global", True)
-    assert [row["is_hurt"] for row in _of_test(report.clients)] == [True, None, False]
-    (row,) = _of_test(report.summary)
+    report = _rows(task, ("0", "1"), scores, "global", True)
+    assert [row["is_hurt"] for row in _of_test(report["clients"])] == [True, None, False]
+    (row,) = _of_test(report["summary"])
     counts = ("num_clients", "num_unscored", "num_diverged", "baseline_num_diverged")
     assert [row[name] for name in counts] == [3, 1, 2, 1]
     assert row["diverged_candidates"] == "0 1" and row["pct_clients_hurt"] == 50
@@ -109,17 +114,17 @@ def test_who_is_unscored_and_whose_model_diverged():
 
 def test_curves_and_clusters_by_hand():
     task = _task()
-    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    report = _rows(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
     curve = [
         (row["client_id"], row["candidate"], row["value"], row["loss"])
-        for row in _of_test(report.candidates)
+        for row in _of_test(report["candidates"])
     ]
     assert curve == [
         ("toy:e0", "0", 0.25, 2), ("toy:e0", "1", 0.75, 1), ("toy:e1", "0", 0.875, 1),
         ("toy:e1", "1", 0.5, 3), ("toy:e2", "0", 0.5, 4), ("toy:e2", "1", 0.5, 4),
     ]  # fmt: skip
-    assert not any("ood_value" in row for row in report.candidates)
-    members = [tuple(row.values()) for row in report.clusters]
+    assert not any("ood_value" in row for row in report["candidates"])
+    members = [tuple(row.values()) for row in report["clusters"]]
     assert members == [
         ("test", 1, "x", 1), ("test", 1, "y", 0), ("test", 2, "x", 1), ("test", 2, "y", 1),
     ]  # fmt: skip
@@ -127,19 +132,19 @@ def test_curves_and_clusters_by_hand():
 
 def test_clusters_without_known_groups():
     task = toy.classifier_task(3)
-    report = rows_lib.report(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
-    members = [tuple(row.values()) for row in report.clusters]
+    report = _rows(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
+    members = [tuple(row.values()) for row in report["clusters"]]
     assert members == [("test", 1, None, 1), ("test", 2, None, 2)]
-    assert {row["group"] for row in report.clients} == {None}
+    assert {row["group"] for row in report["clients"]} == {None}
     partly = dataclasses.replace(task, facts={"client_groups": {task.test.ids[0]: "x"}})
-    rows = rows_lib.report(partly, ("0", "1"), _both(partly), "global", True).clients
+    rows = _rows(partly, ("0", "1"), _both(partly), "global", True)["clients"]
     assert {row["group"] for row in rows} == {None}
 
 
 def test_the_summary_by_hand():
     task = _task()
-    report = rows_lib.report(task, ("0", "1"), _both(task), "global", True)
-    valid, test = report.summary
+    report = _rows(task, ("0", "1"), _both(task), "global", True)
+    valid, test = report["summary"]
     assert (valid["split"], test["split"], test["candidate"]) == ("valid", "test", "1")
     assert test["num_clients"] == 3
     assert test["baseline_mean"] == pytest.approx(1.625 / 3)
@@ -151,59 +156,59 @@ def test_the_summary_by_hand():
 def test_the_choice_is_made_on_validation_clients():
     task = _task()
     scores = _both(task)
-    found = rows_lib.choose(task, scores, "global", True)
-    assert {split: chosen.tolist() for split, chosen in found.items()} == {
+    candidates = evaluate.choose(task, scores, "global", True)
+    assert {split: chosen.tolist() for split, chosen in candidates.items()} == {
         "valid": [1, 1, 1], "test": [1, 1, 1]
     }  # fmt: skip
-    one_says_no = rows_lib.report(
+    one_refuses = _rows(
         task, ("0", "1"), scores, "global", True, lambda split, mine: np.array([True, False, True])
     )
-    assert [row["candidate"] for row in _of_test(one_says_no.clients)] == ["1", "0", "1"]
-    assert one_says_no.summary[1]["candidate"] == "per_client"
-    assert one_says_no.summary[1]["pct_clients_hurt"] == 0
+    assert [row["candidate"] for row in _of_test(one_refuses["clients"])] == ["1", "0", "1"]
+    assert one_refuses["summary"][1]["candidate"] == "per_client"
+    assert one_refuses["summary"][1]["pct_clients_hurt"] == 0
 
 
 def test_silos_are_reported_under_both_choices():
     task = _task(toy.classifier_silos((7, 12, 3)))
     scores = {**_both(task), "train": _scores(task.test.ids, TEST)}
-    report = rows_lib.report(task, ("0", "1"), scores, "per_client", True)
-    rows = _of_test(report.clients)
+    report = _rows(task, ("0", "1"), scores, "per_client", True)
+    rows = _of_test(report["clients"])
     assert [row["candidate"] for row in rows] == ["1", "1", "0"]
     assert [row["candidate_global"] for row in rows] == ["1", "1", "1"]
     assert [row["candidate_per_client"] for row in rows] == ["1", "1", "0"]
     assert [row["personalized_per_client"] for row in rows] == [0.75, 0.5, 0.5]
     assert [bool(row["is_hurt_global"]) for row in rows] == [False, True, False]
-    summary = report.summary[1]
+    summary = report["summary"][1]
     assert (summary["candidate_global"], summary["candidate_per_client"]) == ("1", "per_client")
     assert summary["personalized_mean_global"] == pytest.approx(1.75 / 3)
     deviation = np.sqrt(((0.75 - 1.75 / 3) ** 2 + 2 * (0.5 - 1.75 / 3) ** 2) / 3)
     assert summary["personalized_std_per_client"] == pytest.approx(deviation)
     assert summary["pct_clients_hurt_global"] == pytest.approx(100 / 3)
     # Of training parts the curves alone.
-    assert {row["split"] for row in report.candidates} == {"valid", "test", "train"}
-    assert len(list(report.clients)) == 6 and len(report.summary) == 2
+    assert {row["split"] for row in report["candidates"]} == {"valid", "test", "train"}
+    assert len(report["clients"]) == 6 and len(report["summary"]) == 2
 
 
 def test_scores_of_examples_and_of_others_data():
     task = _task()
     examples = [(np.array([-1.0, 0.0, 1.0]), np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7]]))]
     examples += [(np.array([1.0]), np.array([[0.4, 0.6]]))] * 2
-    beside = {"ood": _scores(task.test.ids, [[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}
-    scores = _both(task, examples=examples, beside=beside)
-    report = rows_lib.report(task, ("0", "1"), scores, "global", True)
-    found = [(r["client_id"], r["label"], r["baseline_score"], r["personalized_score"])
-             for r in report.scores]  # fmt: skip
-    assert found == [
+    further = {"ood": _scores(task.test.ids, [[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}
+    scores = _both(task, examples=examples, further=further)
+    report = _rows(task, ("0", "1"), scores, "global", True)
+    cells = [(r["client_id"], r["label"], r["baseline_score"], r["personalized_score"])
+             for r in report["scores"]]  # fmt: skip
+    assert cells == [
         ("toy:e0", 0, 0.1, 0.9), ("toy:e0", 0, 0.2, 0.8), ("toy:e0", 1, 0.3, 0.7),
         ("toy:e1", 1, 0.4, 0.6), ("toy:e2", 1, 0.4, 0.6),
     ]  # fmt: skip
-    rows = _of_test(report.clients)
+    rows = _of_test(report["clients"])
     assert [(row["ood_baseline"], row["ood_personalized"]) for row in rows] == [
         (0.5, 0.25), (0.25, 0.125), (0.75, 0.75)
     ]  # fmt: skip
-    assert [row["ood_value"] for row in _of_test(report.candidates)][:3] == [0.5, 0.25, 0.25]
-    assert report.summary[1]["ood_baseline_mean"] == pytest.approx(0.5)
-    assert report.summary[1]["ood_personalized_mean"] == pytest.approx(1.125 / 3)
+    assert [row["ood_value"] for row in _of_test(report["candidates"])][:3] == [0.5, 0.25, 0.25]
+    assert report["summary"][1]["ood_baseline_mean"] == pytest.approx(0.5)
+    assert report["summary"][1]["ood_personalized_mean"] == pytest.approx(1.125 / 3)
 
 
 def test_the_label_of_clients_who_differ():

@@ -1,0 +1,1 @@
+"""Evaluations: what a trained model and its personalized models are worth to each client."""

@@ -1,0 +1,115 @@
+"""Every candidate's scores on every client, as arrays, and the clients' values at one candidate."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from motley_tff.core import candidates
+from motley_tff.core.task import Task
+from motley_tff.evaluation import parts
+from motley_tff.evaluation.parts import SPLITS as SPLITS
+from motley_tff.metrics.client_values import ClientValues
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientScores:
+    """Every candidate's scores on the clients of one split.
+
+    Attributes:
+      client_ids: The clients, in order, as in all arrays.
+      values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
+      num_personalization_examples: int64 [num_clients], as the evaluation's.
+      clusters: int64 [num_clients], 0-based, or None where clients belong to none.
+      examples: Of each client (labels [n], scores [n, num_candidates * the task's num_scores]),
+        where the task exports scores, else empty.
+      further: `{part: scores}` of the same models on further parts, see `evaluation.parts`.
+    """
+
+    client_ids: tuple[str, ...]
+    values: Mapping[str, np.ndarray]
+    num_personalization_examples: np.ndarray
+    num_evaluation_examples: np.ndarray
+    clusters: np.ndarray | None = None
+    examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    further: Mapping[str, "ClientScores"] = dataclasses.field(default_factory=dict)
+
+
+def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientValues:
+    """Returns each client's baseline, and the metric at its candidate, int [num_clients]."""
+    values = scores.values[task.metric.name].astype(np.float64)
+    return ClientValues(
+        client_ids=np.array(scores.client_ids),
+        baseline=values[:, 0],
+        personalized=candidates.take(values, chosen),
+        higher_is_better=task.metric.higher_is_better,
+        num_evaluation_examples=scores.num_evaluation_examples,
+        clusters=scores.clusters,
+        groups=known_groups(task, scores.client_ids),
+    )
+
+
+def known_groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
+    """Returns the known group of each client, if the data say so for all of them."""
+    known = task.facts.get("client_groups", {})
+    if not client_ids or any(i not in known for i in client_ids):
+        return None
+    return np.array([str(known[i]) for i in client_ids])
+
+
+def stack(outputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Returns the outputs of the clients' work as arrays over clients, or over their examples, by
+    names such as `curves/test/loss`.
+    """
+    clients = [dict(_flat(output)) for output in outputs]
+    arrays = {}
+    for name in clients[0]:
+        columns = [client[name] for client in clients]
+        if name.startswith("scores/"):  # Behind the examples there is padding.
+            count = f"num_examples/{name.split('/')[1]}"
+            columns = [c[: client[count]] for c, client in zip(columns, clients, strict=True)]
+            arrays[name] = np.concatenate(columns)
+        else:
+            arrays[name] = np.stack(columns)
+    return arrays
+
+
+def _flat(output: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    for name, value in output.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def join(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns the arrays of several batches of clients as those of one."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def of_split(
+    task: Task, split: str, client_ids: tuple[str, ...], arrays: Mapping[str, np.ndarray]
+) -> ClientScores:
+    """Returns a split's scores from the arrays of `stack`."""
+
+    def of_part(part: str) -> ClientScores:
+        sizes = arrays[f"num_examples/{part}"].astype(np.int64)
+        examples = [
+            np.split(arrays[f"scores/{part}/{name}"], np.cumsum(sizes)[:-1])
+            for name in ("labels", "outputs")
+            if f"scores/{part}/{name}" in arrays
+        ]
+        personalized_on = arrays[f"num_examples/{task.personalization_part(split)}"]
+        names = ("loss", *(metric.name for metric in task.metrics))
+        return ClientScores(
+            client_ids=client_ids,
+            values={name: arrays[f"curves/{part}/{name}"] for name in names},
+            num_personalization_examples=personalized_on.astype(np.int64),
+            num_evaluation_examples=sizes,
+            clusters=arrays["cluster"].astype(np.int64) if "cluster" in arrays else None,
+            examples=list(zip(*examples, strict=True)),
+        )
+
+    part, *further = parts.scored(task, split)
+    return dataclasses.replace(of_part(part), further={name: of_part(name) for name in further})
