@@ -9,6 +9,7 @@ the median of the ratios of neighbouring runs. An idle machine gives the steadie
 
 import functools
 import importlib.metadata
+import json
 import pathlib
 import platform
 import shutil
@@ -52,8 +53,8 @@ def main() -> None:
     if FLAGS.torch_python and not shutil.which(FLAGS.torch_python):
         expected = "the path of a Python that has PyTorch"
         raise UserError(errors.name("torch_python"), FLAGS.torch_python, expected)
-    to_stdout = path == "-"
-    if path and not to_stdout:  # Better now than after all has been measured.
+    is_file = path not in (None, "-")
+    if is_file:  # Better now than after all has been measured.
         try:
             pathlib.Path(path).open("a").close()
         except OSError as error:
@@ -61,23 +62,24 @@ def main() -> None:
             raise UserError(errors.name("json"), path, expected, "name another") from error
     tables = []
     for name in names:
-        title, results = measuring.run_workload(name, all_sizes, repeats)
-        tables.append(report.tabulate(name, title, results))
-        print(report.to_text(tables[-1]), file=sys.stderr if to_stdout else None, flush=True)
-    if path:
-        about = {
-            "repeats": repeats,
-            "cores": cores.usable(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-            "sizes": numbers,
-        }
-        text = report.to_json(tables, about)
-        if to_stdout:
-            print(text, end="")
-        else:
-            pathlib.Path(path).write_text(text, encoding="utf-8")
+        title, contenders = measuring.run_workload(name, all_sizes, repeats)
+        tables.append(report.tabulate(name, title, contenders))
+        shown = sys.stderr if path == "-" else sys.stdout
+        print(report.to_text(tables[-1]), file=shown, flush=True)
+    everything = {
+        "repeats": repeats,
+        "cores": cores.usable(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "sizes": numbers,
+        "workloads": tables,
+    }
+    text = json.dumps(everything, indent=2, allow_nan=False) + "\n"
+    if is_file:
+        pathlib.Path(path).write_text(text, encoding="utf-8")
+    elif path:
+        print(text, end="")
 
 
 run = functools.partial(commandline.run_main, main)

@@ -76,34 +76,6 @@ class BenchmarkError(UserError):
     exit_status = 1
 
 
-class Contender(NamedTuple):
-    """Something to measure.
-
-    Attributes:
-      name: How the table calls it; those of `benchmarks` are what the others are compared with.
-      run: Does so many rounds of the work; may return numbers that are worth showing, of the same
-        names as the other contenders. Before anything is timed it does one.
-      amount: How many a run has.
-      scale: The work is this much larger than what a run does; seconds are multiplied by it.
-      once: Without warm-up and without repeats.
-      pids: The processes whose time and memory count; by default the one that calls `run`.
-      gflop: Arithmetic of a run in 10^9 operations, a multiplication and an addition counting two;
-        0 if unknown.
-    """
-
-    name: str
-    run: Callable[[int], Mapping[str, float] | None]
-    amount: int = 1
-    scale: float = 1.0
-    once: bool = False
-    pids: tuple[int, ...] = ()
-    gflop: float = 0.0
-
-
-# What one process of a workload measures: the work in words, and who does it.
-Plan = tuple[str, Sequence[Contender]]
-
-
 class Measured(NamedTuple):
     """One run of a contender: times are scaled to the whole work."""
 
@@ -113,43 +85,68 @@ class Measured(NamedTuple):
     facts: Mapping[str, float]
 
 
-class Result(NamedTuple):
-    """All runs of a contender in a process of so many threads (0 for all).
+@dataclasses.dataclass
+class Contender:
+    """Something to measure, and its measurements.
 
-    The i-th runs of all contenders of a workload were neighbours in time. The first call is the
-    warm-up: tracing, compiling, and one run; None without one.
+    Attributes:
+      name: How the table calls it; those of `benchmarks` are what the others are compared with.
+      run: Does so many rounds of the work; may return numbers that are worth showing, of the same
+        names as the other contenders. Before anything is timed it does one. None in the parent.
+      amount: How many a run has.
+      scale: The work is this much larger than what a run does; seconds are multiplied by it.
+      once: Without warm-up and without repeats.
+      pids: The processes whose time and memory count; by default the one that calls `run`.
+      gflop: Arithmetic of a run in 10^9 operations, a multiplication and an addition counting two;
+        0 if unknown.
+      threads: Those of its process, 0 for all.
+      first_call_seconds: Of the warm-up: tracing, compiling, and one run; None without one.
+      runs: The i-th ones of all contenders of a workload are neighbours in time.
     """
 
     name: str
-    threads: int
-    scale: float
-    gflop: float
-    first_call_seconds: float | None
-    runs: list[Measured]
+    run: Callable[[int], Mapping[str, float] | None] | None
+    amount: int = 1
+    scale: float = 1.0
+    once: bool = False
+    pids: tuple[int, ...] = ()
+    gflop: float = 0.0
+    threads: int = 0
+    first_call_seconds: float | None = None
+    runs: list[Measured] = dataclasses.field(default_factory=list)
 
 
-def run_workload(name: str, sizes: Sizes, repeats: int) -> tuple[str, list[Result]]:
-    """Measures a workload's contenders in turn; returns its title, and results in their order."""
+# What one process of a workload measures: the work in words, and who does it.
+Plan = tuple[str, Sequence[Contender]]
+
+
+def run_workload(name: str, sizes: Sizes, repeats: int) -> Plan:
+    """Measures a workload's contenders in turn; returns its title, and them in their order."""
     _, settings = benchmarks.REGISTRY[name]
-    results, turns = [], []
-    with contextlib.ExitStack() as stack:
-        # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
-        context = multiprocessing.get_context("spawn")
-        ignore = (signal.SIGINT, signal.SIG_IGN)
-        children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore)
-                    for _ in settings]  # fmt: skip
-        stack.callback(_end, children)
+    # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
+    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore) for _ in settings]
+    try:
         plans = [_ask(c, _open, name, sizes, n) for c, n in zip(children, settings, strict=True)]
-        for child, (_, contenders), threads in zip(children, plans, settings, strict=True):
-            for number, (label, scale, once, gflop) in enumerate(contenders):
-                first = None if once else _ask(child, _measure, number, True).seconds
-                results.append(Result(label, threads, scale, gflop, first, []))
-                turns.append((child, number, 1 if once else repeats))
+        turns = [
+            (child, number, contender)
+            for child, (_, contenders) in zip(children, plans, strict=True)
+            for number, contender in enumerate(contenders)
+        ]
+        for child, number, contender in turns:
+            if not contender.once:
+                contender.first_call_seconds = _ask(child, _measure, number, True).seconds
         for turn in range(repeats):
-            for (child, number, times), result in zip(turns, results, strict=True):
-                if turn < times:
-                    result.runs.append(_ask(child, _measure, number, False))
-    return plans[0][0], results
+            for child, number, contender in turns:
+                if not (turn and contender.once):
+                    contender.runs.append(_ask(child, _measure, number, False))
+    finally:  # Idle children end by themselves; those that still measure are killed.
+        for child in children:
+            child.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.join(_END_SECONDS)
+            process.kill()
+    return plans[0][0], [contender for *_, contender in turns]
 
 
 def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -159,26 +156,14 @@ def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any)
     except BrokenProcessPool as error:
         where = "a benchmark process ended"
         raise BenchmarkError(where, advice="see its last words above") from error
-    except UserError as error:
-        raise BenchmarkError(error.where, error.found, error.expected, error.advice) from error
-
-
-def _end(children: Sequence[futures.Executor]) -> None:
-    """Ends idle children, and kills those that still measure."""
-    for child in children:
-        child.shutdown(wait=False, cancel_futures=True)
-    for process in multiprocessing.active_children():
-        process.join(_END_SECONDS)
-        if process.is_alive():
-            process.kill()
 
 
 # In a child: what it measures.
 _contenders: list[Contender] = []
 
 
-def _open(workload: str, sizes: Sizes, threads: int) -> tuple[str, list[tuple]]:
-    """In the child: returns the work in words, and (name, scale, once, gflop) of who does it."""
+def _open(workload: str, sizes: Sizes, threads: int) -> Plan:
+    """In the child: returns the work in words, and who does it."""
     flags.FLAGS(["motley_benchmark"])
     commandline.silence_libraries()
     import tensorflow as tf  # Takes 3 s, and the parent does without.
@@ -191,15 +176,15 @@ def _open(workload: str, sizes: Sizes, threads: int) -> tuple[str, list[tuple]]:
     atexit.register(stack.close)
     atexit.register(_contenders.clear)
     plan = getattr(importlib.import_module(module), workload)(sizes, threads)
-    title, contenders = stack.enter_context(plan)
-    _contenders[:] = contenders
-    return title, [(c.name, c.scale, c.once, c.gflop) for c in contenders]
+    title, _contenders[:] = stack.enter_context(plan)
+    return title, [dataclasses.replace(c, run=None, threads=threads) for c in _contenders]
 
 
 def _measure(number: int, is_warm_up: bool) -> Measured:
     contender = _contenders[number]
     pids = contender.pids or (os.getpid(),)
     amount, scale = (1, 1.0) if is_warm_up else (contender.amount, contender.scale)
+    assert contender.run is not None
     gc.collect()
     for pid in pids:  # The kernel counts the peak anew, where it can; else since the start.
         with contextlib.suppress(OSError):
@@ -219,7 +204,6 @@ def _peak(pid: int) -> int:
     """Returns the largest resident memory of a process in bytes; 0 if it cannot be known."""
     with contextlib.suppress(OSError):
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
-        match = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
-        if match:
+        if match := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):
             return int(match[1]) * 1024
     return 0
