@@ -27,7 +27,7 @@ def _all_of(trainer):
     found = {}
     with in_process.opened(trainer):
         for path in FOLDER.iterdir():
-            if grids.parse(GRIDS[path.stem])[0].trainer == trainer:
+            if grids.parse(GRIDS[path.stem]).trainer == trainer:
                 with flagsaver.flagsaver():
                     commandline.parse(["x", f"--flagfile={path}", "--experiment_name=x"])
                     optimizer_flags.check_given(commandline.given())
@@ -42,7 +42,7 @@ def _value(value):
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.stem)
 def test_a_preset_is_a_point_of_its_grid_the_papers_best_where_it_marks_one(path):
-    grid, _ = grids.parse(GRIDS[path.stem])
+    grid = grids.parse(GRIDS[path.stem])
     found, best = _all_of(grid.trainer)[path], grid.paper.get("best", {})
     assert found["dataset_name"] == grid.dataset
 

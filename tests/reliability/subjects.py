@@ -401,7 +401,7 @@ def _grid(folder: Path) -> None:
 
 
 def _read_grid(folder: Path) -> None:
-    grid, _ = grids.parse(folder / "grid.yaml")
+    grid = grids.parse(folder / "grid.yaml")
     plan = plans.Plan(grid, 2)
     for task in plan.tasks:
         for run in task.runs:

@@ -260,7 +260,7 @@ def _numbers(values):
 
 @pytest.mark.parametrize("name", APPENDIX_F)
 def test_the_papers_grids(name):
-    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    grid = grids.parse(FOLDER / f"{name}.yaml")
     paper = APPENDIX_F[name]
     values = paper["values"]
     found = {**grid.grid, **grid.inside}
@@ -293,7 +293,7 @@ def test_the_papers_grids(name):
 
 @pytest.mark.parametrize("name", [n for n in APPENDIX_F if n.partition(".")[2] in DEVICES])
 def test_the_papers_fixed_values_of_devices(name):
-    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    grid = grids.parse(FOLDER / f"{name}.yaml")
     flags = {**grid.fixed, **grid.paper.get("best", {})}
 
     def values(*names):
@@ -318,13 +318,13 @@ def test_the_papers_fixed_values_of_devices(name):
 
 def test_the_papers_fixed_values_of_silos():
     for name in ("school", "vehicle", "adni"):
-        fixed = grids.parse(FOLDER / f"finetuning.{name}.yaml")[0].fixed
+        fixed = grids.parse(FOLDER / f"finetuning.{name}.yaml").fixed
         assert fixed["finetune_tuning"] == "per_client" and fixed["finetune_optimizer"] == "sgd"
         if name != "adni":
             assert (fixed["finetune_max_epochs"], fixed["finetune_every"]) == ("100", "50")
-    assert grids.parse(FOLDER / "hypcluster.adni.yaml")[0].fixed[_WARMUP] == "20"
+    assert grids.parse(FOLDER / "hypcluster.adni.yaml").fixed[_WARMUP] == "20"
     for path in FOLDER.glob("knn_per.*.yaml"):
-        assert grids.parse(path)[0].fixed["num_neighbors"] == "10"
+        assert grids.parse(path).fixed["num_neighbors"] == "10"
 
 
 _NOT_MOTLEYS = ("celeba", "sent140", "shakespeare")
