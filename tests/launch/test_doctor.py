@@ -69,7 +69,7 @@ def test_devices_cohort_is_that_of_trainers(number, cohort):
     from launch import doctor
 
     task = toy.scalar_task({f"c{i}": [float(i)] for i in range(number)})
-    (sentence,) = doctor._what_will_happen(task)
+    sentence = doctor._roles(task)
     assert sentence.startswith(f"{number} clients train, {cohort} of them in each round; 1 others")
 
 
