@@ -69,8 +69,8 @@ def build(
     sections = [s for s in _sections(inputs, compared, drawing, on_comparison) if s is not None]
     images = [image for section in sections for image in section.images]
     titles = {image.title for image in images} | {section.title for section in sections}
-    known = figures.WORDS.values()
-    absent = [(w.heading, w.needs) for w in known if w.needs and w.heading not in titles]
+    known = figures.ALL.values()
+    absent = [(k.heading, k.needs) for k in known if k.needs and k.heading not in titles]
     if inputs.generators:
         absent.append((f"Tables of generators' runs ({len(inputs.generators)})", _PICTURES))
     missing = [str(error) for error in inputs.missing]
@@ -123,9 +123,9 @@ def _section_of_files(
         with style.settings():
             for drawn in draw(path):
                 stem = prefix if drawn.name == name else f"{prefix}_{drawn.name}"
-                title = f"{figures.WORDS[drawn.name].title} ({path.parent.name}/{path.name})"
+                title = f"{figures.ALL[drawn.name].title} ({path.parent.name}/{path.name})"
                 images.append(drawing.add(drawn, stem, str(path), title))
-    heading = figures.WORDS[name].heading
+    heading = figures.ALL[name].heading
     return page.Section(name, heading, page.figures(images), images) if images else None
 
 
@@ -201,7 +201,7 @@ def section_of_comparison(
         parts.append(page.paragraph("Settings in which runs of one algorithm differ:"))
         parts.append(page.items(settings))
     if absent:
-        titles = ", ".join(kind.words.title for kind in absent)
+        titles = ", ".join(kind.title for kind in absent)
         parts.append(page.paragraph(f"Left out here: {titles}."))
     title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
     return page.Section(anchor, title, "\n".join(parts), images)

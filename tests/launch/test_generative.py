@@ -83,23 +83,25 @@ def test_classes_are_those_of_the_examples_that_are_scored(capsys):
     """A hundred examples of class 0, then as many of class 1."""
     clients = client_features.from_arrays({"a": np.arange(4.0)[:, None]})
     features, classes = np.arange(200.0)[:, None], np.eye(2)[np.repeat([0, 1], 100)]
-    of = sets_lib.Generated(features, "file", predicted=classes)
-    other = sets_lib.Generated(features, "file")
-    wanted = sets_lib.Wanted(num_examples=10)
-    group = sets_lib._drawn(wanted, {"given": of, "other": other})
-    kept = group["given"].features[:, 0].astype(int)
+    pictures = {
+        "mine": sets_lib.Generated(features, "file", predicted=classes),
+        "other": sets_lib.Generated(features, "file"),
+    }
+    options = sets_lib.SetOptions(num_examples=10, num_neighbors=0)
+    group = {name: sets_lib._drawn(options, name, own) for name, own in pictures.items()}
+    kept = group["mine"].features[:, 0].astype(int)
     assert len(kept) == 10 and 0 < (kept < 100).sum() < 10
-    columns, rows, notes = tables.scored(wanted, sets_lib.Sets("as given", clients, group))
+    columns, rows, notes = tables.scored(options, sets_lib.Sets("as given", clients, group))
     assert not any("clients' own" in note for note in notes)
     sets = sets_lib.Sets("as given", clients, group, np.eye(2)[[0, 0, 0, 1]])
     own = "the clients' own pictures have a label entropy of 0.562 of 0.693 nats, smallest class"
-    assert f"{own} share 25%" in tables.scored(wanted, sets).notes
+    assert f"{own} share 25%" in tables.scored(options, sets).notes
     assert "label_entropy" in columns and "label_entropy" not in rows[1]
     share = (kept < 100).mean()
     assert rows[0]["smallest_class_share"] == pytest.approx(min(share, 1 - share))
     tables.show(rows, [])
     said = capsys.readouterr().out
-    assert "classes of given: label entropy " in said and " of 0.693 nats, smallest share " in said
+    assert "classes of mine: label entropy " in said and " of 0.693 nats, smallest share " in said
     assert "classes of other" not in said
 
 

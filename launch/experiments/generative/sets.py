@@ -112,14 +112,14 @@ def _make(
         clients, by_variance = controlled.gaussian(rng)
         sets = {f"var_x={v:g}": Set(features, v) for v, features in by_variance.items()}
         return "as given", clients, {"": sets | {"ideal": Set(clients.features)}}
-    wanted = files.Wanted(
+    options = files.SetOptions(
         FLAGS.clients, FLAGS.generated, FLAGS.run, FLAGS.num_examples, features=FLAGS.features
     )
     if FLAGS.sets == "files":
-        read = files.read(wanted)
-        group = {name: Set(of.features, of.parameter) for name, of in read.generated.items()}
+        read = files.read(options)
+        group = {name: Set(s.features, s.parameter) for name, s in read.generated.items()}
         return read.features_are, read.clients, {"": group}
-    features_are, clients, _ = files.read_all(wanted, files.path(FLAGS.clients), {})
+    features_are, clients, _ = files.read_all(options, files.path(FLAGS.clients), {})
     try:
         return features_are, *_of_clients(clients, rng)
     except ValueError as error:

@@ -95,15 +95,15 @@ DATA = {
 def test_series_are_named_and_nothing_is_cut_off_or_covered(kind):
     data, comparison = DATA[kind.name], _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
     with style.settings():
-        figure = kind.draw(data, comparison, style.styles(NAMES))
+        figure = kind.function("draw")(data, comparison, style.styles(NAMES))
         assert any("Local training" in text.get_text() for text in figure.findobj(Text))
         assert _faults(figure) == []
 
 
 def test_figures_have_words_of_their_own():
     for kind in figures.KINDS:
-        assert kind.words.needs and kind.words.tables and kind.words.caption.format(better="x")
-    titles = [words.title for words in figures.WORDS.values()]
+        assert kind.needs and kind.tables and kind.caption.format(better="x")
+    titles = [kind.title for kind in figures.ALL.values()]
     assert len({*titles}) == len(titles)
 
 

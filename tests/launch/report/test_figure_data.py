@@ -49,7 +49,7 @@ def numbers(name, path):
     """Returns the rows of the table beside a figure."""
     (kind,) = (kind for kind in figures.KINDS if kind.name == name)
     comparison = compare(path)
-    return kind.numbers(kind.data(comparison), comparison)
+    return kind.function("numbers")(kind.function("data")(comparison), comparison)
 
 
 def test_boxes_and_means_over_clients(tmp_path):
