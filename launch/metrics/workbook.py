@@ -45,7 +45,9 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
 
     sheets = list(sheets)
     for sheet in sheets:
-        _check(sheet)
+        fewer = "choose fewer by --round and --splits, or "
+        _check(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
+        _check(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
     whole = io.BytesIO()  # Of a file on a full disk, the library would try to close more than once.
     with (
         csv_files.replacing(path, "wb") as file,
@@ -59,13 +61,7 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
         file.write(whole.getbuffer())
 
 
-def _check(sheet: Sheet) -> None:
-    fewer = "choose fewer by --round and --splits, or "
-    _check_size(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
-    _check_size(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
-
-
-def _check_size(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
+def _check(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
     if size > most:
         advice = f"{advice}use {sheet.source}"
         raise UserError(f"sheet {sheet.name}", f"{size} {kind}", f"at most {most}", advice)
@@ -84,7 +80,7 @@ def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
             if isinstance(cell, str):
                 if len(cell) > _MOST_CHARACTERS:
                     kind = f"characters in a cell of column {sheet.header[c]!r}"
-                    _check_size(sheet, len(cell), kind, _MOST_CHARACTERS)
+                    _check(sheet, len(cell), kind, _MOST_CHARACTERS)
                 worksheet.write_string(r, c, _plain(cell))
             elif cell is not None:
                 worksheet.write_number(r, c, cell)

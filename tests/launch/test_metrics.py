@@ -444,9 +444,9 @@ def test_100_000_clients(tmp_path):
     run = _run(tmp_path, "big", {f"d:{i}": pair for i, pair in enumerate(pairs)})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
-        "import sys; from launch.metrics import command as metrics\n"
+        "import sys; from absl import flags; from launch.metrics import command as metrics\n"
         "assert 'pandas' not in sys.modules and 'scipy' not in sys.modules\n"
-        "metrics.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
+        "flags.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
         "assert 'tensorflow' not in sys.modules\n"
         # Not ru_maxrss, which a process has from the one that started it.
         "peak = next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]\n"
