@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from launch.report import building, comparisons
+from launch.report import building
 from tests.launch import commands, generated_runs
 from tests.launch.report import test_page, written
 
@@ -133,11 +133,8 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
 
 
 def test_names_that_would_be_the_same_file_are_told_apart():
-    def one(name):
-        return comparisons.Comparison(name, "accuracy", True, False, [])
-
-    names = building.stems([one("a b"), one("a (b)"), one("../a b"), one("…")])
-    assert names == ["a_b_accuracy", "a_b_accuracy.2", "a_b_accuracy.3", "accuracy"]
+    names = building.stems(["a b", "a (b)", "../a b", "… c", "…"])
+    assert names == ["a_b", "a_b.2", "a_b.3", "c", "data"]
 
 
 def test_nothing_waits_for_tensorflow():

@@ -79,9 +79,9 @@ DATA = {
     "coefficient_curves": _curves(candidate_curves.AXES["coefficient"]),
     "size_curves": _curves(candidate_curves.SIZE),
     "tuning": _rows(
-        1, gains=lambda i: [_RNG.normal(0.001, 0.003, (2, 139))], before=0.013, own=0.0117,
-        **{"one for all": 0.0116, "before_std": 0.001, "one for all_std": 0.001, "own_std": 0.001,
-           "hurt, one for all (%)": 33.0, "hurt, own (%)": 26.1},
+        1, gains=lambda i: [_RNG.normal(0.001, 0.003, (2, 139))], before=0.013, per_client=0.0117,
+        **{"global": 0.0116, "before_std": 0.001, "global_std": 0.001, "per_client_std": 0.001,
+           "hurt, global (%)": 33.0, "hurt, per_client (%)": 26.1},
     ),
     "acceptance": _rows(
         4, rule=_RULES, mean=0.0123, mean_std=0.0001,

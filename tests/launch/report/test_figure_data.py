@@ -404,8 +404,8 @@ def test_tuning_of_an_error_also_where_a_silo_diverged(tmp_path, value):
     assert data["gains"][0].tolist() == gains
     (row,) = numbers("tuning", tmp_path)
     assert row == pytest.approx({
-        "algorithm": "FedAvg + FT", "before": 3.0, "one for all": mean, "own": 1.5,
-        "hurt, one for all (%)": 50.0, "hurt, own (%)": 0.0,
+        "algorithm": "FedAvg + FT", "before": 3.0, "global": mean, "per_client": 1.5,
+        "hurt, global (%)": 50.0, "hurt, per_client (%)": 0.0,
     }, nan_ok=True)  # fmt: skip
     tuning.draw(data, comparison, {})
 

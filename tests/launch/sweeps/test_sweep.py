@@ -145,8 +145,7 @@ def test_grids_run_one_after_the_other(real):
     assert "not finite" in first and first.endswith("out/group/tasks.csv")
     assert second.endswith("out/settings/tasks.csv\n")
     assert stderr.splitlines() == [
-        "group:", "4/4 runs, 2 failed, 0 min left",
-        "settings:", "1/1 runs, 0 failed, 0 min left",
+        "group:", "runs: 4/4, failed 2", "settings:", "runs: 1/1, failed 0",
     ]  # fmt: skip
 
 
