@@ -27,47 +27,49 @@ from absl import flags
 from launch import benchmarks
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 
 _END_SECONDS = 10.0
-
-
-def _size(default: int, meaning: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": meaning})
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """Sizes of all workloads; the defaults are those of the published experiments."""
 
-    data_dir: str | None = None  # Where real data are; None for made-up data.
-    torch_python: str | None = None  # A Python that has PyTorch; None leaves PyTorch out.
-    emnist_clients: int = _size(10, "emnist_cnn: clients a round.")
-    emnist_images: int = _size(200, "emnist_cnn: images a client.")
-    emnist_batch_size: int = _size(20, "emnist_cnn: images a batch.")
-    lstm_clients: int = _size(4, "stackoverflow_lstm: clients a round.")
-    lstm_sentences: int = _size(64, "stackoverflow_lstm: sentences a client.")
-    lstm_tokens: int = _size(20, "stackoverflow_lstm: tokens a sentence.")
-    lstm_batch_size: int = _size(16, "stackoverflow_lstm: sentences a batch.")
-    lstm_vocabulary: int = _size(10_004, "stackoverflow_lstm: tokens there are.")
-    lstm_units: int = _size(670, "stackoverflow_lstm: units of the LSTM.")
-    landmark_clients: int = _size(4, "landmark_mobilenet: clients a round.")
-    landmark_images: int = _size(14, "landmark_mobilenet: images a client.")
-    landmark_batch_size: int = _size(16, "landmark_mobilenet: images a batch.")
-    landmark_classes: int = _size(2028, "landmark_mobilenet: classes.")
-    ted_clients: int = _size(4, "ted_transformer: clients a round.")
-    ted_sentences: int = _size(15, "ted_transformer: sentences a client.")
-    ted_batch_size: int = _size(16, "ted_transformer: sentences a batch.")
-    ted_vocabulary: int = _size(15_818, "ted_transformer: tokens there are.")
-    school_rounds: int = _size(500, "school_fedavg: rounds.")
-    school_measured_rounds: int = _size(5, "school_fedavg: rounds that slow contenders run.")
-    school_batch_size: int = _size(32, "school_fedavg: students a batch.")
-    population_clients: int = _size(342_477, "population: clients there are.")
-    population_cohort: int = _size(200, "population: clients a round.")
-    population_rounds: int = _size(200, "population: rounds.")
-    population_settled_round: int = _size(20, "population: memory growth counts after this round.")
-
-
-SIZE_FIELDS = tuple(f for f in dataclasses.fields(Sizes) if f.metadata)
+    data_dir: str | None = option(
+        None, "Folder with school.mat and client_sizes/*.csv; made-up data without it"
+    )
+    torch_python: str | None = option(
+        None, "Path of a Python that has PyTorch, which then runs the same models as plain loops"
+    )
+    emnist_clients: int = option(10, "emnist_cnn: clients a round", lower=1)
+    emnist_images: int = option(200, "emnist_cnn: images a client", lower=1)
+    emnist_batch_size: int = option(20, "emnist_cnn: images a batch", lower=1)
+    lstm_clients: int = option(4, "stackoverflow_lstm: clients a round", lower=1)
+    lstm_sentences: int = option(64, "stackoverflow_lstm: sentences a client", lower=1)
+    lstm_tokens: int = option(20, "stackoverflow_lstm: tokens a sentence", lower=1)
+    lstm_batch_size: int = option(16, "stackoverflow_lstm: sentences a batch", lower=1)
+    lstm_vocabulary: int = option(10_004, "stackoverflow_lstm: tokens there are", lower=1)
+    lstm_units: int = option(670, "stackoverflow_lstm: units of the LSTM", lower=1)
+    landmark_clients: int = option(4, "landmark_mobilenet: clients a round", lower=1)
+    landmark_images: int = option(14, "landmark_mobilenet: images a client", lower=1)
+    landmark_batch_size: int = option(16, "landmark_mobilenet: images a batch", lower=1)
+    landmark_classes: int = option(2028, "landmark_mobilenet: classes", lower=1)
+    ted_clients: int = option(4, "ted_transformer: clients a round", lower=1)
+    ted_sentences: int = option(15, "ted_transformer: sentences a client", lower=1)
+    ted_batch_size: int = option(16, "ted_transformer: sentences a batch", lower=1)
+    ted_vocabulary: int = option(15_818, "ted_transformer: tokens there are", lower=1)
+    school_rounds: int = option(500, "school_fedavg: rounds", lower=1)
+    school_measured_rounds: int = option(
+        5, "school_fedavg: rounds that slow contenders run", lower=1
+    )
+    school_batch_size: int = option(32, "school_fedavg: students a batch", lower=1)
+    population_clients: int = option(342_477, "population: clients there are", lower=1)
+    population_cohort: int = option(200, "population: clients a round", lower=1)
+    population_rounds: int = option(200, "population: rounds", lower=1)
+    population_settled_round: int = option(
+        20, "population: memory growth counts after this round", lower=1
+    )
 
 
 class BenchmarkError(UserError):

@@ -272,13 +272,6 @@ def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_
         assert contenders == []
 
 
-def test_every_size_is_a_positive_default():
-    assert len(measuring.SIZE_FIELDS) == 24
-    for field in measuring.SIZE_FIELDS:
-        assert field.default >= 1
-        assert field.metadata["help"].endswith(".")
-
-
 def test_client_sizes_are_read_or_drawn(tmp_path):
     from launch.benchmarks import population
 
