@@ -158,7 +158,7 @@ def best(curve: pd.DataFrame, x: str, higher_is_better: bool) -> dict[str, Any]:
     The global model, at 0, hurts nobody, and is not meant. The range that was tried tells whether
     the best value is at its end.
     """
-    found: dict[str, Any] = {"tried": f"{curve[x].min():g} to {curve[x].max():g}"}
+    points: dict[str, Any] = {"tried": f"{curve[x].min():g} to {curve[x].max():g}"}
     personalized = curve[curve[x] > 0]
     for name, column, rows, ascending in (
         ("best mean", "mean", curve, not higher_is_better),
@@ -166,8 +166,8 @@ def best(curve: pd.DataFrame, x: str, higher_is_better: bool) -> dict[str, Any]:
     ):
         ordered = rows.dropna(subset=column).sort_values(column, ascending=ascending, kind="stable")
         if len(ordered):
-            found |= {name: ordered[column].iloc[0], f"{name} at": ordered[x].iloc[0]}
-    return found
+            points |= {name: ordered[column].iloc[0], f"{name} at": ordered[x].iloc[0]}
+    return points
 
 
 def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
@@ -181,8 +181,8 @@ def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
         if series.label not in {*shown.get("algorithm", ())} & {*chosen.get("algorithm", ())}:
             continue
         curve = chosen[chosen["algorithm"] == series.label]
-        found = best(curve, AXES["rate"], comparison.higher_is_better)
-        mean, least = found.get("best mean at"), found.get("fewest hurt at")
+        bests = best(curve, AXES["rate"], comparison.higher_is_better)
+        mean, least = bests.get("best mean at"), bests.get("fewest hurt at")
         if mean is not None and least is not None and mean != least:
             pairs = {f"rate {mean:g} (best mean in validation)": mean,
                      f"rate {least:g} (fewest hurt in validation)": least}  # fmt: skip

@@ -116,17 +116,17 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     """Returns {name of its directory: a grid}; UserError if one cannot be read, or two would have
     one directory.
     """
-    found: dict[str, grids.Grid] = {}
+    read: dict[str, grids.Grid] = {}
     for path in map(pathlib.Path, grid_files):
         grid, name = grids.read(path, fixed), grids.directory_name(path, fixed)
         try:
             run_directory.check_name(name)
         except UserError as error:
             raise UserError(str(path), name, error.expected, "rename the file") from error
-        if name in found:
+        if name in read:
             raise UserError(str(path), f"a second grid called {name}", advice="give each once")
-        found[name] = grid
-    return found
+        read[name] = grid
+    return read
 
 
 def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
@@ -188,8 +188,8 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
             f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
             f"{plan.num_runs} runs"
         )
-    found = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
-    raise UserError("", found, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
+    work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
+    raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
 
 
 @contextlib.contextmanager
@@ -227,10 +227,10 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
-            found = f"results of {_STORED.get(name, f'{name} {before}')}"
+            stored = f"results of {_STORED.get(name, f'{name} {before}')}"
             expected = "" if name in _STORED else str(now[name])
             advice = f"{_OTHER_ROOT}, or move them away"
-            raise UserError(str(directory.path), found, expected, advice)
+            raise UserError(str(directory.path), stored, expected, advice)
 
 
 def _run_tasks(

@@ -144,7 +144,7 @@ class Plan:
 
     def arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
         """Returns the flags of a run's trainer in the sweep's directory, one an argument."""
-        given = {
+        flags = {
             "experiment_name": run.run_id,
             "root_output_dir": str(directory / "runs"),
             "dataset_name": self.grid.dataset,
@@ -156,7 +156,7 @@ class Plan:
             **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
             **self.points[run.point],
         }
-        return [f"--{flag}={value}" for flag, value in given.items()]
+        return [f"--{flag}={value}" for flag, value in flags.items()]
 
     def command(self, task: Task, directory: pathlib.Path) -> list[str]:
         """Returns the argument list of a task's process."""
@@ -205,9 +205,9 @@ def _plugins(grid: grids.Grid) -> dict[str, str]:
     """Returns what a grid names of installed packages, and their versions."""
     flags = ("algorithm", "personalization")
     names = {value for flag in flags for value in (grid.fixed.get(flag), *grid.tried.get(flag, ()))}
-    found = {name: origin for name, origin in algorithms.plugged().items() if name in names}
+    plugins = {name: origin for name, origin in algorithms.plugged().items() if name in names}
     plugin = datasets.packages.installed().get(grid.dataset)
-    return found if plugin is None else {**found, grid.dataset: plugin.origin}
+    return plugins if plugin is None else {**plugins, grid.dataset: plugin.origin}
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:
@@ -216,8 +216,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     """
     plan = record["plan"]
     if plan.get("form") != _FORM:
-        found, expected = "a sweep that another version of motley_sweep began", "one of this"
-        raise UserError("", found, expected, "go on with that version, or begin the sweep anew")
+        other, expected = "a sweep that another version of motley_sweep began", "one of this"
+        raise UserError("", other, expected, "go on with that version, or begin the sweep anew")
     sections = {
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS

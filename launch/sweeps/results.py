@@ -162,8 +162,8 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
         names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
-        found, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
-        raise UserError(str(directory), found, "the same data files in all runs", advice)
+        digests, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
+        raise UserError(str(directory), digests, "the same data files in all runs", advice)
 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
@@ -241,8 +241,8 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
             table = clients_path(directory, task, run)
             for client in csv_files.read(table):
                 if not {"run_id", "round", "split"} <= client.keys():
-                    found, advice = "no run_id, round or split", "take it away to run it again"
-                    raise UserError(str(table), found, advice=advice)
+                    lack, advice = "no run_id, round or split", "take it away to run it again"
+                    raise UserError(str(table), lack, advice=advice)
                 key = (client["run_id"], client["round"])
                 if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
                     clients.append(client)
