@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from launch.generative import sets as sets_lib
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core.errors import printable
 from motley_tff.files import text_tables
@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 _NUM_SHOWN = 40
 
 
-def scored(options: sets_lib.SetOptions, sets: sets_lib.Sets) -> Table:
+def scored(options: sets_lib.SetOptions, sets: sets_lib.Sets) -> ShownTable:
     """Returns all sets' scores, a row a set; UserError if there are too few examples."""
     progress = TerminalProgress()
     progress.start("score", len(sets.generated) * (1 + options.resamples))
@@ -42,7 +42,7 @@ def scored(options: sets_lib.SetOptions, sets: sets_lib.Sets) -> Table:
         notes.append(f"the clients' own pictures have {whole}")
     every = (*scores.COLUMNS, *scores.DEVIATIONS, *class_shares.COLUMNS, *sets_lib.COLUMNS)
     columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
-    return Table(columns, rows, notes)
+    return ShownTable(columns, rows, notes)
 
 
 def _classes(row: Mapping[str, Any], entropy: str, share: str) -> str:

@@ -147,7 +147,7 @@ def main(*paths: str) -> None:
         raise UserError(str(scores[0]), "scores", "clients as in others", "give one kind")
     if options.secure_average and not scores:
         raise UserError("--secure_average", files[0], "a scores.csv", _LEAVE_OUT)
-    clients: metrics_output.Table | None
+    clients: metrics_output.ShownTable | None
     if not scores:
         table, clients = _of_clients(files, options)
     elif options.compare or options.is_quantum:
@@ -193,7 +193,7 @@ def _sheets(files: Sequence[pathlib.Path], options: _MetricsOptions) -> list[wor
 
 def _of_clients(
     paths: Sequence[pathlib.Path], options: _MetricsOptions
-) -> tuple[metrics_output.Table, metrics_output.Table | None]:
+) -> tuple[metrics_output.ShownTable, metrics_output.ShownTable | None]:
     """Returns the table and, where asked for, one with a row per client."""
     evaluations = _evaluations(paths, options)
     if options.compare:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from launch.metrics import secure_averages
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff import metrics
 from motley_tff.core import candidate_labels
 from motley_tff.core.errors import UserError
@@ -50,12 +50,12 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
     return tuple(name for name in columns if any(name in row for row in rows))
 
 
-def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
+def summary(evaluations: Sequence[client_tables.Evaluation]) -> ShownTable:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
     options = columns_lib.of_task("cross_silo", with_ood=True)
     columns = _present(columns_lib.names("summary", **options), rows)
-    return Table(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
+    return ShownTable(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
 
 
 def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
 
 def compare(
     evaluations: Sequence[client_tables.Evaluation], anyway: bool = False
-) -> tuple[Table, Table]:
+) -> tuple[ShownTable, ShownTable]:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
     Differences are from the first run of the same split and seed, positive where a run is better. A
@@ -138,8 +138,8 @@ def compare(
     counts = ("num_clients", "num_left_out", "num_diverged")
     seeds = ("base_random_seed",) if has_seeds else ()
     columns = (*_COMPARED, *seeds, *counts, "mean", "std", *_DIFFERENCES)
-    own = Table((*seeds, "split", "client_id", *names), _client_rows(clients))
-    return Table(_present(columns, rows), rows, notes), own
+    own = ShownTable((*seeds, "split", "client_id", *names), _client_rows(clients))
+    return ShownTable(_present(columns, rows), rows, notes), own
 
 
 def _by_split(
@@ -256,7 +256,7 @@ def quantum(
     global_runs: Sequence[client_tables.Evaluation] | None,
     local_runs: Sequence[client_tables.Evaluation] | None,
     anyway: bool = False,
-) -> tuple[Table, Table]:
+) -> tuple[ShownTable, ShownTable]:
     """Returns the quantum of improvement of each evaluation, and a row for each client.
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
@@ -284,7 +284,9 @@ def quantum(
         clients.append((evaluation.keys, joined.assign(quantum=gains)))
     columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
     client_columns = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
-    return Table(_present(columns, rows), rows, notes), Table(client_columns, _client_rows(clients))
+    return ShownTable(_present(columns, rows), rows, notes), ShownTable(
+        client_columns, _client_rows(clients)
+    )
 
 
 def _of_split(
@@ -315,7 +317,9 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
             yield f"{name}: nobody {verb}, so what is over those that do is empty"
 
 
-def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple[Table, Table]:
+def roc_aucs(
+    tables: Iterable["pd.DataFrame"], is_secure: bool = False
+) -> tuple[ShownTable, ShownTable]:
     """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client; with
     `is_secure` also the averages that TFF's secure aggregation gives.
     """
@@ -342,8 +346,8 @@ def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple
     has_classes = any(row["class"] for row in rows)
     model_keys = (*_COMPARED, *(["class"] if has_classes else []), "model")
     columns = (*model_keys, *_ROC_AUC, *(secure_averages.COLUMNS if is_secure else ()))
-    own = Table((*model_keys, *_ROC_AUC_CLIENT), clients)
-    return Table(columns, rows, list(_roc_auc_notes(rows))), own
+    own = ShownTable((*model_keys, *_ROC_AUC_CLIENT), clients)
+    return ShownTable(columns, rows, list(_roc_auc_notes(rows))), own
 
 
 def _roc_auc_row(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
@@ -97,7 +97,7 @@ def _shown(cell: Any) -> str:
     return "" if cell is None else cell if isinstance(cell, str) else f"{cell:.9g}"
 
 
-def of_table(name: str, table: Table, source: str) -> Sheet:
+def of_table(name: str, table: ShownTable, source: str) -> Sheet:
     """Returns the sheet of a table that motley_metrics prints."""
     rows = [[_cell(row.get(column)) for column in table.columns] for row in table.rows]
     return Sheet(name, list(table.columns), rows, source)

@@ -170,7 +170,7 @@ def section_of_comparison(
     comparison: comparisons.Comparison,
     anchor: str,
     images: Sequence[page.Image],
-    absent: Sequence[figures.Kind],
+    absent: Sequence[figures.FigureKind],
 ) -> page.Section:
     """Returns one data set's figures, the settings behind their labels, and what is left out."""
     settings = [
@@ -212,7 +212,7 @@ def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section
     return page.Section("runs", "Runs", note + table)
 
 
-def _run_cells(label: str, run: runs.Run) -> list[str]:
+def _run_cells(label: str, run: runs.ReportedRun) -> list[str]:
     values = run.values
     mean, hurt = statistics.mean(values, "personalized"), hurt_lib.pct_clients_hurt(values)
     return [

@@ -17,7 +17,7 @@ from launch.report import page, style, sweep_curves
 from launch.report.comparisons import Comparison
 
 
-class Kind(NamedTuple):
+class FigureKind(NamedTuple):
     """An entry of `figures.yaml`: a figure or a section.
 
     Attributes:
@@ -51,7 +51,7 @@ class Kind(NamedTuple):
 
 
 _ENTRIES = pathlib.Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8")
-ALL = {name: Kind(name, **fields) for name, fields in yaml.safe_load(_ENTRIES).items()}
+ALL = {name: FigureKind(name, **fields) for name, fields in yaml.safe_load(_ENTRIES).items()}
 # Those of data sets.
 KINDS = tuple(kind for kind in ALL.values() if kind.data)
 
@@ -80,7 +80,7 @@ class Folder(NamedTuple):
 
 def draw_all(
     comparison: Comparison, stem: str, folder: Folder
-) -> tuple[list[page.Image], list[Kind]]:
+) -> tuple[list[page.Image], list[FigureKind]]:
     """Draws all figures into files whose names begin with `stem`; returns (those drawn, the kinds
     for which there are no data).
     """
@@ -104,7 +104,7 @@ def draw_all(
     return images, absent
 
 
-def _source(kind: Kind, data: pd.DataFrame, comparison: Comparison) -> str:
+def _source(kind: FigureKind, data: pd.DataFrame, comparison: Comparison) -> str:
     """Returns which tables a figure is of, and whose: of the series that it shows."""
     tables = kind.tables
     if tables == "sweep.csv":

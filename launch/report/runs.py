@@ -41,7 +41,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """One run at the round that is reported.
 
     Attributes:
@@ -134,7 +134,7 @@ class Inputs(NamedTuple):
     any of these what is there instead.
     """
 
-    runs: list[Run]
+    runs: list[ReportedRun]
     sweeps: list[Sweep]
     generators: list[pathlib.Path]
     tables: dict[str, list[pathlib.Path]]
@@ -253,7 +253,7 @@ def _run(
     flags: Mapping[str, Any],
     run_id: str,
     evaluations: Sequence[client_tables.Evaluation],
-) -> Run:
+) -> ReportedRun:
     flags = _flags(path) or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
     number = _reported_round(evaluations, selects)
@@ -265,7 +265,7 @@ def _run(
     keys, algorithm = by_split["test"].keys, by_split["test"].keys.get("algorithm") or run_id
     if algorithm == "hypcluster" and number == 0:
         algorithm = names.ENSEMBLE
-    return Run(
+    return ReportedRun(
         path=path,
         run_id=run_id,
         dataset=dataset_named(keys.get("dataset") or "unnamed data", flags),

@@ -246,7 +246,7 @@ def _run_tasks(
     num_waiting = sum(len(task.runs) for task in waiting)
     progress.start("runs", plan.num_runs, plan.num_runs - num_waiting)
 
-    def count(task: plans.Task, content: dict[str, Any]) -> None:
+    def count(task: plans.SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
             raise UserError(where, advice="mend that, and give the same command to go on")

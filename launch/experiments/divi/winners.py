@@ -41,7 +41,7 @@ _MAX_CLIENTS = 20
 _LEAST_IMPROVED = 50.0
 
 
-class Kind(NamedTuple):
+class MetricKind(NamedTuple):
     """A metric of gains: its name for people, and whether lower is better."""
 
     title: str
@@ -50,17 +50,17 @@ class Kind(NamedTuple):
 
 # By their names in `QUANTUM`.
 PERFORMANCE = {
-    "pui": Kind("% improved (PUI)", False),
-    "mpi": Kind("median gain (MPI)", False),
-    "api": Kind("average gain (API)", False),
-    "mpd": Kind("median loss (MPD)", True),
-    "apd": Kind("average loss (APD)", True),
+    "pui": MetricKind("% improved (PUI)", False),
+    "mpi": MetricKind("median gain (MPI)", False),
+    "api": MetricKind("average gain (API)", False),
+    "mpd": MetricKind("median loss (MPD)", True),
+    "apd": MetricKind("average loss (APD)", True),
 }
 FAIRNESS = {
-    "average_variance_improved": Kind("average variance", True),
-    "cosine_similarity_improved": Kind("cosine similarity", False),
-    "entropy_improved": Kind("entropy", False),
-    "jain_index_improved": Kind("Jain's index", False),
+    "average_variance_improved": MetricKind("average variance", True),
+    "cosine_similarity_improved": MetricKind("cosine similarity", False),
+    "entropy_improved": MetricKind("entropy", False),
+    "jain_index_improved": MetricKind("Jain's index", False),
 }
 KINDS = PERFORMANCE | FAIRNESS
 

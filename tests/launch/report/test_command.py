@@ -112,11 +112,11 @@ def test_a_sweep_label_shares_and_a_scorecard_alone(report, tmp_path):
     scores = "method,efficiency,robustness,effectiveness,privacy,security\nfedavg,1.5,,5,2,3\n"
     (tmp_path / "in" / "scorecard.csv").write_text(scores)
     np.savez(tmp_path / "clients.npz", a=np.eye(9), b=np.eye(9) + 1)
-    given = [f"--clients={tmp_path}/clients.npz", f"--output={tmp_path}/in/generative_toy.csv"]
+    flags = [f"--clients={tmp_path}/clients.npz", f"--output={tmp_path}/in/generative_toy.csv"]
     for name in ("one", "two"):
         np.save(tmp_path / name, 2 * np.eye(9))
-        given.append(f"--generated={tmp_path}/{name}.npy")
-    generated_runs.score(*given)
+        flags.append(f"--generated={tmp_path}/{name}.npy")
+    generated_runs.score(*flags)
     _, printed = report(tmp_path / "in", f"--output_dir={tmp_path / 'out'}", "--vector=pdf")
     names = sorted(path.name for path in (tmp_path / "out").glob("*.pdf"))
     assert names == [

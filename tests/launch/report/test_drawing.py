@@ -66,7 +66,7 @@ DATA = {
     "rate_curves": _curves(candidate_curves.AXES["rate"]),
     "rate_deltas": _gains(deltas.RANKS, NAMES[:2]),
     "epoch_curves": _curves(candidate_curves.AXES["epoch"]),
-    "sweep_curves": pd.concat([_curves("x", hyperparameter=f"{of}_rate") for of in "ab"]),
+    "sweep_curves": pd.concat([_curves("x", hyperparameter=f"{name}_rate") for name in "ab"]),
     "distribution_shift": _table(
         NAMES, 3, model=["global model", "1", "lr0.05_epoch15"],
         **{"own examples": 0.6 + _X[:3], "others' examples": -_X[:3], "others' examples_std": 0.0},
@@ -131,10 +131,10 @@ def _faults(figure):
         inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
         if not inside or text.get_fontsize() < 6:
             faults.append((text.get_text(), text.get_fontsize(), box))
-    for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
+    for (first, a), (other, b) in itertools.combinations(boxes.items(), 2):
         # Notes at points of a curve may touch each other.
-        if not {one, other} & notes and _overlap(a, b) >= 4.0:
-            faults.append((one.get_text(), other.get_text()))
+        if not {first, other} & notes and _overlap(a, b) >= 4.0:
+            faults.append((first.get_text(), other.get_text()))
     assert boxes
     return faults
 

@@ -64,8 +64,8 @@ def test_settings_take_the_place_of_fixed_flags(file):
     grid = grids.read(file(SETTINGS))
     assert grid.num_points == len(grid.points) == 4
     plan = plans.Plan(grid, 1)
-    told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
-    assert sorted(map(sorted, told)) == sorted(
+    arguments = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
+    assert sorted(map(sorted, arguments)) == sorted(
         sorted(["--algorithm=" + algorithm, *flags, f"--client_learning_rate={rate}"])
         for rate in ("0.1", "0.2")
         for algorithm, flags in (
@@ -90,7 +90,7 @@ def test_settings_take_the_place_of_fixed_flags(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "where", "found"),
+    ("old", "new", "where", "content"),
     [
         ("\n  - {algorithm: fedsgd, train_epochs: 1}\n  - {algorithm: fedavg, "
          "server_optimizer: adam, server_adam_beta_1: 0.5}", " 3", "line 7 settings", None),
@@ -106,9 +106,9 @@ def test_settings_take_the_place_of_fixed_flags(file):
          "line 6 --server_adam_epsilon", "--server_optimizer=sgd"),
     ],
 )  # fmt: skip
-def test_settings_that_are_none(file, old, new, where, found):
+def test_settings_that_are_none(file, old, new, where, content):
     assert old in SETTINGS
-    with refused(where, found):
+    with refused(where, content):
         grids.read(file(SETTINGS.replace(old, new)))
 
 
@@ -127,8 +127,8 @@ grid:
 
 def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
     plan = plans.Plan(grids.read(file(OPTIMIZERS)), 1)
-    told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
-    assert sorted(told) == [
+    arguments = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
+    assert sorted(arguments) == [
         ["--total_rounds=2", "--server_adam_epsilon=0.01", "--server_optimizer=adam"],
         ["--total_rounds=2", "--server_fedavgm_momentum=0.5", "--server_optimizer=fedavgm"],
         ["--total_rounds=2", "--server_optimizer=sgd"],
@@ -136,7 +136,7 @@ def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "where", "found", "advice"),
+    ("old", "new", "where", "content", "advice"),
     [
         ("sgd, adam, fed", "sgd, yogi, fed", "line 6 --server_adam_epsilon",
          "--server_optimizer=sgd or yogi or fedavgm", "adam alone"),
@@ -152,9 +152,11 @@ def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
          "  client_yogi_beta_1: 0.9", "line 7 --client_yogi_beta_1", "--client_yogi_beta1", ""),
     ],
 )  # fmt: skip
-def test_optimizers_flags_that_no_run_or_not_every_run_takes(file, old, new, where, found, advice):
+def test_optimizers_flags_that_no_run_or_not_every_run_takes(
+    file, old, new, where, content, advice
+):
     assert old in OPTIMIZERS
-    with refused(where, found, advice=advice):
+    with refused(where, content, advice=advice):
         grids.read(file(OPTIMIZERS.replace(old, new)))
 
 
@@ -263,8 +265,8 @@ def test_the_papers_grids(name):
     grid = grids.parse(FOLDER / f"{name}.yaml")
     paper = APPENDIX_F[name]
     values = paper["values"]
-    found = {**grid.grid, **grid.inside}
-    assert {flag: _numbers(found[flag]) for flag in found} == {
+    searched = {**grid.grid, **grid.inside}
+    assert {flag: _numbers(searched[flag]) for flag in searched} == {
         flag: [v if isinstance(v, str) else float(v) for v in values[flag]] for flag in values
     }
     theirs = grid.paper.get("best", {})
@@ -302,8 +304,8 @@ def test_the_papers_fixed_values_of_devices(name):
     *rates, valid, test, evaluation, checkpoint, epochs, local, warm = DEVICES[grid.dataset]
     assert [valid, test] == values("valid_clients_per_evaluation", "test_clients_per_evaluation")
     if grid.algorithm in ("finetuning", "local"):
-        of = epochs if grid.algorithm == "finetuning" else local
-        assert [of] == values("finetune_max_epochs") and flags["finetune_optimizer"] == "sgd"
+        expected = epochs if grid.algorithm == "finetuning" else local
+        assert [expected] == values("finetune_max_epochs") and flags["finetune_optimizer"] == "sgd"
     if grid.algorithm == "local":
         return
     assert [evaluation, checkpoint] == values("rounds_per_evaluation", "rounds_per_checkpoint")
@@ -389,9 +391,9 @@ def test_grids_of_experiments_are_read(path):
 
 
 def test_a_flag_given_on_the_command_line_is_searched_no_more():
-    given = {"lambda": "0.3", "partition": "dirichlet:0.9"}
-    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", given)
-    assert {**grid.fixed, **given} == grid.fixed
+    fixed = {"lambda": "0.3", "partition": "dirichlet:0.9"}
+    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)
+    assert {**grid.fixed, **fixed} == grid.fixed
     assert list(grid.grid) == ["personal_learning_rate"]
 
 
@@ -428,8 +430,8 @@ def test_results_of_other_flags_have_a_directory_of_their_own():
     assert len(long) == len(other) == 128 and long != other
     run_directory.check_name(long)
     assert long.startswith("ditto.cifar10.flag_0_0.flag_1_1.")
-    for texts, found in ((["x"], "x"), (["a=1", "a=2"], "a")):
-        with refused("fixed", found):
+    for texts, content in ((["x"], "x"), (["a=1", "a=2"], "a")):
+        with refused("fixed", content):
             grids.fixed_flags(texts)
 
 
