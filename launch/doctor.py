@@ -48,11 +48,12 @@ _PACKAGES = (
     "tensorflow", "tensorflow-federated", "jax", "jaxlib", "keras", "numpy", "scipy", "protobuf",
     "grpcio",
 )  # fmt: skip
-_MAX_LISTED = 20
+_MAX_LISTED, _MAX_CHARACTERS = 20, 160
 # Options that stand in no name of a picture.
 _OF_ANY_DATA = ("data_dir", "use_synthetic_data", "base_random_seed", "memory_limit_gb", "setting")
-# Facts that the words before them tell.
-_TOLD = ("clients_left_out", "clients_not_evaluable", "notes", "options")
+# Facts about clients that take no part, by what these do; with notes and options they are said in
+# words.
+_APART = {"clients_left_out": "left out", "clients_not_evaluable": "only train"}
 _GIBIBYTE = 2**30
 _OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
@@ -69,30 +70,28 @@ class CheckFailed(UserError):
 
 def main() -> None:
     """Runs all checks, and prints a line for each; raises the first failure, if there is one."""
-    data_dir, figures_dir = FLAGS.data_dir, pathlib.Path(FLAGS.figures_dir)
-    timeout, worker = FLAGS.worker_timeout_seconds, contextlib.ExitStack()
     options = config.data_options() if FLAGS.dataset_name is not None else None
     if options is not None:
         # What is wrong there does not wait for TensorFlow.
         datasets.check_options(options)
-    # (name, the check that has to pass before, what returns what it found)
-    checks: list[tuple[str, str, Callable[[], str]]] = [
-        ("python", "", _python),
-        ("packages", "", _packages),
-        ("machine", "", _machine),
-        ("tensorflow", "", _import_tensorflow),
-        ("worker", "tensorflow", lambda: _start_worker(worker, timeout)),
-        ("computation", "worker", lambda: _compute(worker)),
-    ]
-    if datasets.packages.installed() or algorithms.packages.installed():
-        checks.append(("plug-ins", "", _plugins))
-    if data_dir is not None:
-        checks.append(("data_dir", "", lambda: data_directory(pathlib.Path(data_dir))))
-    if options is not None:
-        checks.append(("dataset", "", lambda: _dataset(options, figures_dir)))
+    data_dir, figures_dir = FLAGS.data_dir, pathlib.Path(FLAGS.figures_dir)
+    timeout, worker = FLAGS.worker_timeout_seconds, contextlib.ExitStack()
+    has_plugins = datasets.packages.installed() or algorithms.packages.installed()
+    # (name, whether it is asked for, the check that has to pass before, what returns its line)
+    checks: tuple[tuple[str, Any, str, Callable[[], str]], ...] = (
+        ("python", True, "", _python),
+        ("packages", True, "", _packages),
+        ("machine", True, "", _machine),
+        ("tensorflow", True, "", _import_tensorflow),
+        ("worker", True, "tensorflow", lambda: _start_worker(worker, timeout)),
+        ("computation", True, "worker", lambda: _compute(worker)),
+        ("plug-ins", has_plugins, "", _plugins),
+        ("data_dir", data_dir, "", lambda: data_directory(pathlib.Path(data_dir))),
+        ("dataset", options, "", lambda: _dataset(options, figures_dir)),
+    )
     passed, failures = {""}, list[str]()
-    for name, before, check in checks:
-        if before not in passed:
+    for name, is_asked, before, check in checks:
+        if not is_asked or before not in passed:
             continue
         try:
             print(f"ok   {name}: {check()}", flush=True)
@@ -143,16 +142,14 @@ def _machine() -> str:
 
 def _advice() -> str:
     """Returns what makes convolutions faster on this CPU, or nothing."""
-    info = ""
     with contextlib.suppress(OSError):
-        info = _CPU_INFO.read_text()
-    line = re.search(r"^flags.*", info, re.MULTILINE)
-    if line is None or _ONEDNN_FLAGS.intersection(line[0].split()) or _ONEDNN in os.environ:
-        return ""
-    return (
-        f"; {_ONEDNN}=1 before a command makes convolutions faster on this CPU (not an LSTM; last "
-        "digits differ, so choose once)"
-    )
+        line = re.search(r"^flags.*", _CPU_INFO.read_text(), re.MULTILINE)
+        if line and not _ONEDNN_FLAGS & {*line[0].split()} and _ONEDNN not in os.environ:
+            return (
+                f"; {_ONEDNN}=1 before a command makes convolutions faster on this CPU (not an "
+                "LSTM; last digits differ, so choose once)"
+            )
+    return ""
 
 
 def _memory_limits() -> Iterator[float]:
@@ -231,107 +228,98 @@ def _described(entry: pathlib.Path) -> str:
     return f"{entry.name} ({entry.stat().st_size:,} bytes)"
 
 
-def _dataset(options: datasets.DataOptions, figures_dir: pathlib.Path) -> str:
-    """Loads a data set; returns what is in it, several lines."""
-    from datasets import description  # With TensorFlow, 1.7 s.
+def _dataset(options: Any, figures_dir: pathlib.Path) -> str:
+    """Loads a data set and draws it; returns what is in it and where the pictures are, a line
+    each.
+    """
+    from datasets import data_checks, description  # TensorFlow takes 1.7 s.
 
     task = datasets.create_task(options)
-    sizes = description.client_sizes(task)
+    sizes, shares = description.client_sizes(task), description.label_shares(task)
+    # A silo is in every split, with a part of its data each time.
+    by_split = {"silos": sizes["train"]} if task.setting == "cross_silo" else sizes
+    clients = datasets.raw_examples(options) or data_checks.task_examples(task)
+    hidden = {*_APART, "notes", "options"}
     lines = [
         f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights",
-        *_what_will_happen(task),
-        *_left_out(task),
+        _roles(task),
+        *_apart(task),
         *task.facts.get("notes", ()),
-        *(f"{k}: {_short(v)}" for k, v in task.facts.items() if k not in _TOLD and (v or v == 0)),
-        *_sizes(task, sizes),
+        *(f"{k}: {_short(v)}" for k, v in task.facts.items() if k not in hidden and (v or v == 0)),
+        *(_sizes(task, split, numbers) for split, numbers in by_split.items()),
         *(f"example {field}: {value}" for field, value in description.sample(task).items()),
-    ]
-    shares = description.label_shares(task)
-    lines.append(
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
-        f"{shares.distance:.2f} (total variation) from their average"
-    )
-    lines += _odd(options, task)
-    name = _name(options, task.setting)
-    return "\n       ".join([*lines, *_pictures(task, name, sizes, shares, figures_dir)])
+        f"{shares.distance:.2f} (total variation) from their average",
+        *data_checks.findings(clients, datasets.label_column(options)),
+        *_pictures(task, _name(options, task.setting), by_split, shares, figures_dir),
+    ]
+    return "\n       ".join(lines)
 
 
-def _what_will_happen(task: Any) -> list[str]:
+def _roles(task: Any) -> str:
     """Returns in words who trains, who chooses, and who is reported."""
     metric = f"reported is each client's {task.metric.name}"
     if task.setting == "cross_silo":
-        return [
+        return (
             f"{len(task.train):,} silos train together, each on its training part; validation "
             f"parts choose settings; {metric} on the test parts of {len(task.test):,}"
-        ]
+        )
     cohort = defaults.resolve(RunConfig(), task.setting, len(task.train)).loop
-    return [
+    return (
         f"{len(task.train):,} clients train, {cohort.clients_per_train_round} of them in each "
         f"round; {len(task.valid):,} others choose settings (valid), and {len(task.test):,} more "
         "are reported (test): each personalizes on one half of its examples and is scored on the "
         f"other; {metric}"
-    ]
+    )
 
 
-def _left_out(task: Any) -> list[str]:
-    """Returns in words which clients are left out, or only train, and why."""
-    from datasets import data_checks  # With TensorFlow, 1.7 s.
+def _apart(task: Any) -> Iterator[str]:
+    """Yields in words which clients are left out, or only train, and why."""
+    from datasets import data_checks  # TensorFlow takes 1.7 s.
 
-    kinds = {"clients_left_out": "left out", "clients_not_evaluable": "only train"}
     total = len({i for clients in task.splits.values() for i in clients.ids})
-    lines = []
-    for fact, what in kinds.items():
+    for fact, role in _APART.items():
         for reason, ids in task.facts.get(fact, {}).items():
-            of = total + len(ids) if fact == "clients_left_out" else total
-            lines.append(f"{len(ids):,} of {of:,} clients {what}, {reason}: "
-                         f"{data_checks.listed([str(i) for i in ids])}")  # fmt: skip
-    return lines
+            all_clients = total + len(ids) * (fact == "clients_left_out")
+            listed = data_checks.listed([str(i) for i in ids])
+            yield f"{len(ids):,} of {all_clients:,} clients {role}, {reason}: {listed}"
 
 
-def _sizes(task: Any, sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yields a line for each split of how many examples its clients have."""
-    from datasets import description  # With TensorFlow, 1.7 s.
+def _sizes(task: Any, split: str, sizes: Mapping[str, int]) -> str:
+    """Returns in words how many examples a split's clients have."""
+    from datasets import description  # TensorFlow takes 1.7 s.
 
-    if task.setting == "cross_silo":  # A silo is in every split, with a part of its data each time.
-        yield f"silos: {len(task.train):,}, {description.size_skew([*sizes['train'].values()])}"
-        return
-    for split, by_client in sizes.items():
-        number = len(task.splits[split])
-        of = "" if len(by_client) == number else f" (of {len(by_client):,} of them)"
-        yield f"{split}: {number:,} clients{of}, {description.size_skew([*by_client.values()])}"
-
-
-def _odd(options: datasets.DataOptions, task: Any) -> list[str]:
-    """Returns in words what is constant, duplicated, or stands in several clients."""
-    from datasets import data_checks  # With TensorFlow, 1.7 s.
-
-    clients = datasets.raw_examples(options) or data_checks.task_examples(task)
-    return data_checks.findings(clients, datasets.label_column(options))
+    skew = description.size_skew([*sizes.values()])
+    if split == "silos":
+        return f"silos: {len(task.train):,}, {skew}"
+    number = len(task.splits[split])
+    part = "" if len(sizes) == number else f" (of {len(sizes):,} of them)"
+    return f"{split}: {number:,} clients{part}, {skew}"
 
 
-def _pictures(task: Any, name: str, sizes: Any, shares: Any, folder: pathlib.Path) -> list[str]:
+def _pictures(
+    task: Any, name: str, sizes: Mapping[str, Any], shares: Any, folder: pathlib.Path
+) -> list[str]:
     """Draws how clients differ, and their images if they have some; returns where."""
-    from datasets import description  # With TensorFlow, 1.7 s.
-    from launch.report import heterogeneity  # With Matplotlib, 220 ms.
+    from datasets import description  # TensorFlow takes 1.7 s.
+    from launch.report import heterogeneity  # Matplotlib takes 0.2 s.
 
     images = description.images(task)
-    kinds = ("heterogeneity", "sizes", "images")
-    bars, curves, sheet = (folder / f"{kind}_{name}.png" for kind in kinds)
-    by_split = {"silos": sizes["train"]} if task.setting == "cross_silo" else sizes
+    kinds = ("heterogeneity", "sizes", *(["images"] if images is not None else []))
+    paths = [folder / f"{kind}_{name}.png" for kind in kinds]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         title = f"{task.dataset}: what clients' labels are"
-        heterogeneity.save(bars, title, shares.client_ids, shares.labels, shares.shares)
+        heterogeneity.save(paths[0], title, shares.client_ids, shares.labels, shares.shares)
         title = f"{task.dataset}: how many examples clients have"
-        heterogeneity.save_sizes(curves, title, by_split)
+        heterogeneity.save_sizes(paths[1], title, sizes)
         if images is not None:
             title = f"{task.dataset}: what the model sees of some clients"
-            heterogeneity.save_images(sheet, title, list(images), list(images.values()))
+            heterogeneity.save_images(paths[2], title, list(images), list(images.values()))
     except OSError as error:
         expected = f"a directory that can be written ({error.strerror})"
         raise CheckFailed(errors.name("figures_dir"), str(folder), expected) from error
-    drawn = [bars, curves, *([] if images is None else [sheet])]
-    return [f"picture: {path}" for path in drawn]
+    return [f"picture: {path}" for path in paths]
 
 
 def _name(options: datasets.DataOptions, setting: str) -> str:
@@ -340,23 +328,19 @@ def _name(options: datasets.DataOptions, setting: str) -> str:
     """
     can_be_either = options.dataset_name in datasets.EITHER_SETTING
     silos = "silos" if setting == "cross_silo" and can_be_either else ""
-    usual = datasets.DataOptions(options.dataset_name)
-    given = {
-        name: value
-        for name, value in dataclasses.asdict(options).items()
-        if value != getattr(usual, name) and name not in _OF_ANY_DATA
-    }
-    file = given.get("data_file")
-    if file:
-        given["data_file"] = os.path.realpath(os.path.expanduser(file))
-    stem = re.sub(r"\W+", "_", pathlib.Path(file).stem) if file else ""
-    mark = hashlib.sha256(repr(sorted(given.items())).encode()).hexdigest()[:6] if given else ""
+    default = dataclasses.asdict(datasets.DataOptions(options.dataset_name))
+    values = dataclasses.asdict(options)
+    if options.data_file:
+        values["data_file"] = os.path.realpath(os.path.expanduser(options.data_file))
+    differing = [(n, v) for n, v in values.items() if v != default[n] and n not in _OF_ANY_DATA]
+    stem = re.sub(r"\W+", "_", pathlib.Path(options.data_file or "").stem)
+    mark = hashlib.sha256(repr(sorted(differing)).encode()).hexdigest()[:6] if differing else ""
     return "_".join(filter(None, [options.dataset_name, silos, stem, mark]))
 
 
-def _short(value: object, limit: int = 160) -> str:
-    text = str(value)
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+def _short(value: object) -> str:
+    text, length = str(value), _MAX_CHARACTERS
+    return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
 
 
 if __name__ == "__main__":

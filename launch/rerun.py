@@ -19,7 +19,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,12 +36,13 @@ _TIMES = "seconds"
 _PLACES = ("data_dir", "data_file")
 _KEYS = ("round", "split", "client_id", "candidate")
 _ROOT = errors.name("root_output_dir")
-# What may explain a difference, as run.json has it; the first and the last if both runs know it.
+_ONLY_NOW = ("not there", "there")
+# What may explain a difference, as run.json has it; those of `_IF_KNOWN` if both runs know it.
+_IF_KNOWN = ("git_commit", "initial_weights")
 _SURROUNDINGS = (
     "git_commit", "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
     "initial_weights",
 )  # fmt: skip
-_IF_KNOWN = (_SURROUNDINGS[0], _SURROUNDINGS[-1])
 # Weights that are given; those that a seed draws are the run's own, and no surroundings.
 _FIRST_WEIGHTS = ("path_to_initial_model_weights", "path_to_initial_model_weights_list")
 
@@ -50,12 +51,8 @@ flags.DEFINE_string("data_dir", None, "Where the data are now; where they were, 
 flags.DEFINE_string("data_file", None, "The same of a data file.")
 
 
-class _Difference(NamedTuple):
-    """The first cell that differs, or a line or table that only one side has."""
-
-    place: str
-    before: str
-    now: str
+# The first cell that differs, or a line or table that only one side has; before, and now.
+_Difference = tuple[str, str, str]
 
 
 def main(run: str) -> int:
@@ -67,28 +64,30 @@ def main(run: str) -> int:
     if second.resolve() == first.resolve():
         raise UserError(_ROOT, root, f"another directory than that of {run}")
     if _is_finished(second):
-        found, advice = "the run of an earlier motley_rerun", f"remove it, or give another {_ROOT}"
-        raise UserError(str(second), found, "none", advice)
+        content, advice = (
+            "the run of an earlier motley_rerun",
+            f"remove it, or give another {_ROOT}",
+        )
+        raise UserError(str(second), content, "none", advice)
     _tables(first)  # What cannot be compared is not trained.
     moved = {name: path for name in _PLACES if (path := FLAGS[name].value)}
     status = _train(_command(first, record, root, moved))
     if status:
         raise UserError(f"the trainer ended with status {status}", advice="see its message above")
     again = _record(second)
-    difference = next(_differences(_tables(first), _tables(second)), None)
-    explanations = list(_surroundings(record, again))
-    if difference is None:
-        print(f"\nequal: every table of {first} but for times")
-    else:
-        place, before, now = difference
+    place, before, now = next(_differences(_tables(first), _tables(second)), ("", "", ""))
+    explanations = list(_explanations(record, again))
+    if place:
         print(f"\ndiffers: {place}: {before} before, {now} now")
+    else:
+        print(f"\nequal: every table of {first} but for times")
     for line in explanations:
         print(line)
-    if difference is None or explanations:
+    if explanations or not place:
         return 0
     causes = list(_possible_causes(record, again))
-    if difference == _Difference(difference.place, "not there", "there"):
-        causes.append(f"{first}/{difference.place} is gone; put it back to compare it")
+    if (before, now) == _ONLY_NOW:
+        causes.append(f"{first}/{place} is gone; put it back to compare it")
     for line in causes:
         print(f"possible cause: {line}")
     if not causes:
@@ -126,14 +125,15 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("status") != "finished":
         advice = "give its trainer's command once more"
         raise UserError(str(run), "an unfinished run", advice=advice)
-    missing = [name for name in ("flags", "run_id", "command") if name not in record]
-    if missing or not isinstance(record["flags"], dict):
-        found = f"no {(missing or ['flags'])[0]}"
-        raise UserError(str(run / "run.json"), found, advice="give a trainer's run")
-    command = record["command"]
+    flags, command = record.get("flags"), record.get("command")
+    lacking = [name for name in ("flags", "run_id", "command") if name not in record]
+    if lacking or not isinstance(flags, dict):
+        name = (lacking or ["flags"])[0]
+        raise UserError(str(run / "run.json"), f"no {name}", advice="give a trainer's run")
     if not isinstance(command, list) or not (command or record.get("trainer")):
-        where, found = f"{run / 'run.json'}, command", json.dumps(command)
-        raise UserError(where, found, "a trainer and its flags", "give a trainer's run")
+        where = f"{run / 'run.json'}, command"
+        expected = "a trainer and its flags"
+        raise UserError(where, json.dumps(command), expected, "give a trainer's run")
     return record
 
 
@@ -144,9 +144,8 @@ def _tables(run: pathlib.Path) -> dict[str, pd.DataFrame]:
         try:
             tables[path.name] = pd.read_csv(path, dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            found, expected = f"what cannot be read ({error})", "a CSV in UTF-8"
-            advice = "put back what the trainer wrote"
-            raise UserError(str(path), found, expected, advice) from error
+            content, advice = f"what cannot be read ({error})", "put back what the trainer wrote"
+            raise UserError(str(path), content, "a CSV in UTF-8", advice) from error
     if not tables:
         raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
     return tables
@@ -173,8 +172,8 @@ def _command(
         "root_output_dir": str(root),
         "experiment_name": record["run_id"],
     }
-    given = [_argument(name, value) for name, value in arguments.items() if value is not None]
-    return [sys.executable, "-m", f"trainers.{trainer}", *given]
+    texts = [_argument(name, value) for name, value in arguments.items() if value is not None]
+    return [sys.executable, "-m", f"trainers.{trainer}", *texts]
 
 
 def _places(record: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
@@ -204,13 +203,13 @@ def _differences(
     for name in both:
         yield from _differing_cell(name, first[name], second[name])
     for name in both:
-        a, b = (set(tables[name].columns) for tables in (first, second))
+        a, b = ({*tables[name].columns} for tables in (first, second))
         if a != b:
-            sides = (f"with {', '.join(sorted(c)) or 'no more'}" for c in (a - b, b - a))
-            yield _Difference(f"{name}, columns", *sides)
+            before, now = (f"with {', '.join(sorted(c)) or 'no more'}" for c in (a - b, b - a))
+            yield f"{name}, columns", before, now
     for name in sorted({*first} ^ {*second}):
-        is_old = name in first
-        yield _Difference(name, *(("there", "not there") if is_old else ("not there", "there")))
+        before, now = _ONLY_NOW if name in second else _ONLY_NOW[::-1]
+        yield name, before, now
 
 
 def _differing_cell(name: str, before: pd.DataFrame, now: pd.DataFrame) -> Iterator[_Difference]:
@@ -221,31 +220,29 @@ def _differing_cell(name: str, before: pd.DataFrame, now: pd.DataFrame) -> Itera
     for row, column in np.argwhere(a != b)[:1]:
         keys = ", ".join(f"{key} {before[key][row]}" for key in _KEYS if key in before)
         place = f"{name} line {row + 2}{f' ({keys})' if keys else ''}, column {shared[column]}"
-        yield _Difference(place, a[row, column] or "empty", b[row, column] or "empty")
+        yield place, a[row, column] or "empty", b[row, column] or "empty"
         return
     if len(before) != len(now):
-        ends = ("a line" if len(table) > length else "no line" for table in (before, now))
-        yield _Difference(f"{name} line {length + 2}", *ends)
+        ends = ["a line" if len(table) > length else "no line" for table in (before, now)]
+        yield f"{name} line {length + 2}", ends[0], ends[1]
 
 
-def _surroundings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _explanations(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each thing around the run that is another one."""
     ours, theirs = _facts(before), _facts(now)
-    is_unknown = {name for name in _IF_KNOWN if not (ours[name] and theirs[name])}
-    if not any(before["flags"].get(name) for name in _FIRST_WEIGHTS):
-        is_unknown.add("initial_weights")
-    packages = sorted((ours.keys() | theirs.keys()) - {*_SURROUNDINGS, "data"})
-    for name in (*_SURROUNDINGS, "data", *packages):
+    has_weights = any(before["flags"].get(name) for name in _FIRST_WEIGHTS)
+    for name in ours | theirs:
         a, b = ours.get(name), theirs.get(name)
-        if a != b and name not in is_unknown:
+        is_unknown = name in _IF_KNOWN and not (a and b)
+        if a != b and not is_unknown and (has_weights or name != "initial_weights"):
             yield f"another {name}: {_shown(a)} before, {_shown(b)} now"
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what was around a run: of data what is in the files, whatever they are called."""
-    surroundings = {name: record.get(name) for name in _SURROUNDINGS}
     data = sorted((record.get("data_files") or {}).values())
-    return {**(record.get("versions") or {}), **surroundings, "data": data}
+    versions = sorted((record.get("versions") or {}).items())
+    return {**{name: record.get(name) for name in _SURROUNDINGS}, "data": data, **dict(versions)}
 
 
 def _possible_causes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ the median of the ratios of neighbouring runs. An idle machine gives the steadie
 
 import functools
 import importlib.metadata
+import json
 import pathlib
 import platform
 import shutil
@@ -21,6 +22,7 @@ from launch.benchmarks import measuring, report
 from motley_tff import commandline
 from motley_tff.core import cores, errors
 from motley_tff.core.errors import UserError
+from trainers import option_flags
 
 FLAGS = flags.FLAGS
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy")
@@ -28,15 +30,8 @@ _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy")
 flags.DEFINE_list("workloads", list(benchmarks.REGISTRY), "What to measure, separated by commas.")
 flags.DEFINE_integer("repeats", 5, "Runs of each contender.", lower_bound=1)
 flags.DEFINE_string("json", None, "File that gets all numbers as JSON; - for stdout, no table.")
-flags.DEFINE_string(
-    "data_dir", None, "Folder with school.mat and client_sizes/*.csv; made-up data without it."
-)
-flags.DEFINE_string(
-    "torch_python", None,
-    "Path of a Python that has PyTorch, which then runs the same models as plain loops.",
-)  # fmt: skip
-for _field in measuring.SIZE_FIELDS:
-    flags.DEFINE_integer(_field.name, _field.default, _field.metadata["help"], lower_bound=1)
+for _flag in option_flags.make("", [measuring.Sizes]).values():
+    flags.DEFINE_flag(_flag.flag)
 
 
 @flags.validator("workloads", f"expected some of {', '.join(benchmarks.REGISTRY)}")
@@ -47,13 +42,12 @@ def _are_workloads(names: list[str]) -> bool:
 def main() -> None:
     """Measures and reports."""
     path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
-    numbers = {field.name: FLAGS[field.name].value for field in measuring.SIZE_FIELDS}
-    all_sizes = measuring.Sizes(data_dir=FLAGS.data_dir, torch_python=FLAGS.torch_python, **numbers)
-    if FLAGS.torch_python and not shutil.which(FLAGS.torch_python):
+    sizes = option_flags.read(measuring.Sizes)
+    if sizes.torch_python and not shutil.which(sizes.torch_python):
         expected = "the path of a Python that has PyTorch"
-        raise UserError(errors.name("torch_python"), FLAGS.torch_python, expected)
-    to_stdout = path == "-"
-    if path and not to_stdout:  # Better now than after all has been measured.
+        raise UserError(errors.name("torch_python"), sizes.torch_python, expected)
+    is_file = path not in (None, "-")
+    if is_file:  # Better now than after all has been measured.
         try:
             pathlib.Path(path).open("a").close()
         except OSError as error:
@@ -61,23 +55,24 @@ def main() -> None:
             raise UserError(errors.name("json"), path, expected, "name another") from error
     tables = []
     for name in names:
-        title, results = measuring.run_workload(name, all_sizes, repeats)
-        tables.append(report.tabulate(name, title, results))
-        print(report.to_text(tables[-1]), file=sys.stderr if to_stdout else None, flush=True)
-    if path:
-        about = {
-            "repeats": repeats,
-            "cores": cores.usable(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-            "sizes": numbers,
-        }
-        text = report.to_json(tables, about)
-        if to_stdout:
-            print(text, end="")
-        else:
-            pathlib.Path(path).write_text(text, encoding="utf-8")
+        title, contenders = measuring.run_workload(name, sizes, repeats)
+        tables.append(report.tabulate(name, title, contenders))
+        shown = sys.stderr if path == "-" else sys.stdout
+        print(report.to_text(tables[-1]), file=shown, flush=True)
+    everything = {
+        "repeats": repeats,
+        "cores": cores.usable(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "sizes": {n: v for n, v in vars(sizes).items() if isinstance(v, int)},
+        "workloads": tables,
+    }
+    text = json.dumps(everything, indent=2, allow_nan=False) + "\n"
+    if is_file:
+        pathlib.Path(path).write_text(text, encoding="utf-8")
+    elif path:
+        print(text, end="")
 
 
 run = functools.partial(commandline.run_main, main)

@@ -41,12 +41,12 @@ def emnist_cnn(sizes: Sizes, threads: int) -> Iterator[Plan]:
         return {"pixels": pixels, "label": _labels(rng, emnist.NUM_CLASSES, number)}
 
     task = emnist.make_task(_made_up(examples, sizes.emnist_clients), emnist.NUM_CLASSES, {})
-    training = rounds.Training(task, 0.1, sizes.emnist_batch_size)
+    setup = rounds.Setup(task, 0.1, sizes.emnist_batch_size)
     with tff_runtime(intra_op_threads=threads or None) as worker:
-        on_worker = rounds.backend("tff", tff_backend.TffBackend(), training)
-        on_worker = on_worker._replace(pids=(os.getpid(), worker.pid))
+        on_worker = rounds.backend("tff", tff_backend.TffBackend(), setup)
+        on_worker.pids = (os.getpid(), worker.pid)
         work = f"the EMNIST CNN, {sizes.emnist_clients} clients x {number} images"
-        yield from _plan(work, training, "EmnistCnn", sizes, threads, on_worker)
+        yield from _plan(work, setup, "EmnistCnn", sizes, threads, on_worker)
 
 
 @contextlib.contextmanager
@@ -62,26 +62,25 @@ def landmark_mobilenet(sizes: Sizes, threads: int) -> Iterator[Plan]:
         large = blocks.repeat(40, 1).repeat(40, 2)
         return np.array([tf.io.encode_jpeg(image).numpy() for image in large], object)
 
-    def task_of(
+    def setup(
         draw: Callable[[np.random.Generator], np.ndarray], preprocess: Callable[..., Any]
-    ) -> task_lib.Task:
+    ) -> rounds.Setup:
         def examples(rng: np.random.Generator) -> clients.Examples:
             return {"image": draw(rng), "label": _labels(rng, classes, number)}
 
         model = classification.image_model(mobilenet_v2.MobileNetV2, classes, _PICTURE)
         sets = _made_up(examples, sizes.landmark_clients)
-        return classification.image_task(
+        task = classification.image_task(
             model, classes, sets, {}, dataset="landmark", preprocess=preprocess
         )
+        return rounds.Setup(task, 0.05, sizes.landmark_batch_size)
 
-    task = task_of(pixels, lambda raw, training, key: (raw["image"], raw["label"]))
-    decoded = rounds.Training(task, 0.05, sizes.landmark_batch_size)
-    augmented = decoded._replace(task=task_of(jpegs, landmark.preprocess))
+    decoded = setup(pixels, lambda raw, training, key: (raw["image"], raw["label"]))
     name, backend = rounds.sequential_backend(threads)
-    last = rounds.backend(f"{name}, augmented", backend, augmented)
+    last = rounds.backend(f"{name}, augmented", backend, setup(jpegs, landmark.preprocess))
     work = (
-        f"MobileNetV2 of {task.model.num_weights:,} weights, {sizes.landmark_clients} clients x "
-        f"{number} images of {landmark.IMAGE_SIZE} pixels"
+        f"MobileNetV2 of {decoded.task.model.num_weights:,} weights, {sizes.landmark_clients} "
+        f"clients x {number} images of {landmark.IMAGE_SIZE} pixels"
     )
     yield from _plan(work, decoded, "MobileNetV2", sizes, threads, last)
 
@@ -92,8 +91,8 @@ def stackoverflow_lstm(sizes: Sizes, threads: int) -> Iterator[Plan]:
     shape = (sizes.lstm_clients, sizes.lstm_sentences, sizes.lstm_tokens)
     model = functools.partial(lstm.StackoverflowLstm, units=sizes.lstm_units)
     task, work = _next_words("stackoverflow", "an LSTM", model, shape, sizes.lstm_vocabulary)
-    training = rounds.Training(task, 0.3, sizes.lstm_batch_size)
-    yield from _plan(work, training, "StackoverflowLstm", sizes, threads)
+    setup = rounds.Setup(task, 0.3, sizes.lstm_batch_size)
+    yield from _plan(work, setup, "StackoverflowLstm", sizes, threads)
 
 
 @contextlib.contextmanager
@@ -101,8 +100,8 @@ def ted_transformer(sizes: Sizes, threads: int) -> Iterator[Plan]:
     """Yields rounds of TED's Transformer: 4,769,824 weights by default."""
     shape, model = (sizes.ted_clients, sizes.ted_sentences, _TED_TOKENS), ted.TedTransformer
     task, work = _next_words("ted_multi", "a Transformer", model, shape, sizes.ted_vocabulary)
-    training = rounds.Training(task, 0.03, sizes.ted_batch_size)
-    yield from _plan(work, training, "TedTransformer", sizes, threads)
+    setup = rounds.Setup(task, 0.03, sizes.ted_batch_size)
+    yield from _plan(work, setup, "TedTransformer", sizes, threads)
 
 
 @contextlib.contextmanager
@@ -112,25 +111,26 @@ def school_fedavg(sizes: Sizes, threads: int) -> Iterator[Plan]:
     if sizes.data_dir and files.find(options, school.FILE.paths):
         task = school.create_task(options)
     else:
-        made, facts = school.synthesize(rounds.SEED, _NUM_SCHOOLS), {"source": "synthetic"}
-        task = school.create_task_from_data(made.features, made.targets, rounds.SEED, facts)
-    training = rounds.Training(task, 0.01, sizes.school_batch_size)
+        drawn, facts = school.synthesize(rounds.SEED, _NUM_SCHOOLS), {"source": "synthetic"}
+        task = school.create_task_from_data(drawn.features, drawn.targets, rounds.SEED, facts)
+    setup = rounds.Setup(task, 0.01, sizes.school_batch_size)
     total, measured = sizes.school_rounds, min(sizes.school_measured_rounds, sizes.school_rounds)
     title = (
         f"{total} rounds of FedAvg on School ({task.facts['source']} data), {len(task.train)} "
         f"silos, batch {sizes.school_batch_size}"
     )
-    all_at_once = rounds.backend("vectorized", vectorized.VectorizedBackend(), training, total)
-    one_by_one = rounds.backend(*rounds.sequential_backend(threads), training, measured)
-    yield title, [all_at_once, one_by_one._replace(scale=total / measured)]
+    all_at_once = rounds.backend("vectorized", vectorized.VectorizedBackend(), setup, total)
+    one_by_one = rounds.backend(*rounds.sequential_backend(threads), setup, measured)
+    one_by_one.scale = total / measured
+    yield title, [all_at_once, one_by_one]
 
 
 def _plan(
-    work: str, training: rounds.Training, model: str, sizes: Sizes, threads: int, *others: Contender
+    work: str, setup: rounds.Setup, model: str, sizes: Sizes, threads: int, *others: Contender
 ) -> Iterator[Plan]:
-    title = f"one FedAvg round of {work}, batch {training.batch_size}"
-    with torch_process.contenders(training, model, sizes, threads) as torch:
-        yield title, [*rounds.sequential_only(training, threads), *torch, *others]
+    title = f"one FedAvg round of {work}, batch {setup.batch_size}"
+    with torch_process.contenders(setup, model, sizes, threads) as torch:
+        yield title, [*rounds.sequential_only(setup, threads), *torch, *others]
 
 
 def _next_words(
@@ -159,9 +159,10 @@ def _made_up(
 ) -> dict[str, clients.Clients]:
     """Returns a task's sets of clients, each client's examples drawn from its own generator."""
     streams = (random_streams.generator(rounds.SEED, "synthetic_data", i) for i in range(number))
-    of = [examples(stream) for stream in streams]
-    train = clients.InMemoryClients({str(i): {"train": drawn} for i, drawn in enumerate(of)})
-    held_out = clients.InMemoryClients({"0": {"personalization": of[0], "evaluation": of[0]}})
+    drawn = [examples(stream) for stream in streams]
+    train = clients.InMemoryClients({str(i): {"train": own} for i, own in enumerate(drawn)})
+    parts = {"personalization": drawn[0], "evaluation": drawn[0]}
+    held_out = clients.InMemoryClients({"0": parts})
     return {"train": train, "valid": held_out, "test": held_out}
 
 

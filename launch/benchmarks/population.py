@@ -68,18 +68,17 @@ def draw_client_sizes(data_dir: str | None, number: int) -> tuple[np.ndarray, st
     return np.maximum(1, drawn.astype(np.int64)), "log-normal"
 
 
-def create_task(
-    client_sizes: np.ndarray, valid_sizes: np.ndarray, test_sizes: np.ndarray
-) -> task_lib.Task:
+def _task(sizes: np.ndarray) -> task_lib.Task:
     """Returns a regression task with these numbers of examples of each client.
 
-    A client's id says its number and its size; the two sets of the held-out ones are alike.
+    A client's id says its number and its size; the held-out sets are of the first one.
     """
+    ids = [f"{i:06d}_{size}" for i, size in enumerate(sizes)]
 
-    def made(sizes: np.ndarray, *parts: str) -> clients.Clients:
-        ids = [f"{i:06d}_{size}" for i, size in enumerate(sizes)]
-        return clients.InGraphClients(ids, lambda i: {part: _examples(i) for part in parts})
+    def part(client_ids: list[str], *names: str) -> clients.Clients:
+        return clients.InGraphClients(client_ids, lambda i: {name: _examples(i) for name in names})
 
+    held_out = part(ids[:1], "personalization", "evaluation")
     return task_lib.Task(
         dataset="population",
         setting="cross_device",
@@ -87,9 +86,9 @@ def create_task(
         loss=silos.squared_error,
         metrics=(task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),),
         preprocess=lambda examples, training, key: (examples["x"], examples["y"]),
-        train=made(client_sizes, "train"),
-        valid=made(valid_sizes, "personalization", "evaluation"),
-        test=made(test_sizes, "personalization", "evaluation"),
+        train=part(ids, "train"),
+        valid=held_out,
+        test=held_out,
     )
 
 
@@ -104,9 +103,9 @@ def _examples(client_id: tf.Tensor) -> dict[str, tf.Tensor]:
 def _run(sizes: Sizes, client_sizes: np.ndarray, backend: base.Backend) -> dict[str, float]:
     """Runs all rounds; returns times in seconds and resident memory in megabytes."""
     begin = time.perf_counter()
-    task = create_task(client_sizes, client_sizes[:1], client_sizes[:1])
-    training = rounds.Training(task, _LEARNING_RATE, _BATCH_SIZE)
-    process = backend.training(task, training.algorithm)
+    task = _task(client_sizes)
+    algorithm = rounds.Setup(task, _LEARNING_RATE, _BATCH_SIZE).algorithm
+    process = backend.training(task, algorithm)
     state, ids = process.initialize(), task.train.ids
     seconds: list[float] = []
     memory: list[float] = []

@@ -1,5 +1,6 @@
 """Contenders that train rounds: the backends, for any task, and the product of two matrices."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,7 +15,7 @@ SEED = 0
 _SGEMM_SIZE, _SGEMM_TIMES = 2048, 10
 
 
-class Training(NamedTuple):
+class Setup(NamedTuple):
     """FedAvg on a task, with clients' SGD; every training client takes part in every round."""
 
     task: task_lib.Task
@@ -32,10 +33,10 @@ class Training(NamedTuple):
         return params.build(self.task, self.task.model.initial_weights(SEED))
 
 
-def backend(name: str, implementation: Any, training: Training, rounds: int = 1) -> Contender:
+def backend(name: str, implementation: Any, setup: Setup, rounds: int = 1) -> Contender:
     """Returns a backend that trains so many rounds a run from the initial weights."""
-    process = implementation.training(training.task, training.algorithm)
-    state, ids = process.initialize(), training.task.train.ids
+    process = implementation.training(setup.task, setup.algorithm)
+    state, ids = process.initialize(), setup.task.train.ids
     keys = (random_streams.key(SEED, "local_training", r) for r in range(1, rounds + 1))
     plan = [base.Round(r, ids, key) for r, key in enumerate(keys, 1)]
 
@@ -57,24 +58,23 @@ def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]
     return f"sequential, {at_once} clients at once", sequential.SequentialBackend(at_once)
 
 
-def sequential_only(training: Training, threads: int) -> list[Contender]:
+def sequential_only(setup: Setup, threads: int) -> list[Contender]:
     """Returns the sequential backend, of one thread on one core too, and the matrix product."""
-    made = [backend(*sequential_backend(threads), training)]
+    contenders = [backend(*sequential_backend(threads), setup)]
     if threads != ALL_THREADS:
-        made.append(backend(ONE_CLIENT, sequential.SequentialBackend(1), training))
-    gflop = _gflop(training)
-    return [*(contender._replace(gflop=gflop) for contender in made), _matrix_product()]
+        contenders.append(backend(ONE_CLIENT, sequential.SequentialBackend(1), setup))
+    gflop = _gflop(setup.task)
+    return [*(dataclasses.replace(c, gflop=gflop) for c in contenders), _matrix_product()]
 
 
-def _gflop(training: Training) -> float:
+def _gflop(task: task_lib.Task) -> float:
     """Returns the arithmetic of a round: three times that of predictions, as TensorFlow counts.
 
     What is counted is what runs: of MobileNetV2 10% more than its layers taken one by one. 0.0,
     not counted, of a model that loops: TensorFlow does not know how often.
     """
-    task = training.task
     examples = task.train.fetch(task.train.ids[0])["train"]
-    raw = {name: tf.constant(values)[:1] for name, values in examples.items()}
+    raw = {name: tf.constant(values[:1]) for name, values in examples.items()}
     x, _ = task.preprocess(raw, False, tf.zeros([2], tf.int32))
 
     def predict(x, *weights):
@@ -86,19 +86,18 @@ def _gflop(training: Training) -> float:
         return 0.0
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options["output"] = "none"
-    counted = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
+    count = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
     # All clients have as many examples.
-    return 3e-9 * counted * len(next(iter(examples.values()))) * len(task.train)
+    return 3e-9 * count * len(next(iter(examples.values()))) * len(task.train)
 
 
 def _matrix_product() -> Contender:
     """Returns the product of two large matrices: what the machine's float32 can do at best."""
     matrix = tf.random.stateless_uniform([_SGEMM_SIZE, _SGEMM_SIZE], [0, 0])
-    gflop = 2e-9 * _SGEMM_SIZE**3
 
     def run(number: int) -> None:
         for _ in range(number):
             product = tf.matmul(matrix, matrix)
         product.numpy()
 
-    return Contender(SGEMM, run, _SGEMM_TIMES, gflop=gflop * _SGEMM_TIMES)
+    return Contender(SGEMM, run, _SGEMM_TIMES, gflop=2e-9 * _SGEMM_SIZE**3 * _SGEMM_TIMES)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from launch import benchmarks
 from launch.benchmarks.measuring import BenchmarkError, Contender, Sizes
-from launch.benchmarks.rounds import Training
+from launch.benchmarks.rounds import Setup
 from motley_tff.core import cores
 
 _LOOPS = pathlib.Path(__file__).parents[1] / "experiments" / "pytorch" / "torch_loops.py"
@@ -22,9 +22,7 @@ _TOLERANCE = 1e-4
 
 
 @contextlib.contextmanager
-def contenders(
-    training: Training, model: str, sizes: Sizes, threads: int
-) -> Iterator[list[Contender]]:
+def contenders(setup: Setup, model: str, sizes: Sizes, threads: int) -> Iterator[list[Contender]]:
     """Yields a round in PyTorch for each setting of threads and memory layout.
 
     Yields none without `--torch_python`, or in a process of another than all threads. `model` is
@@ -35,58 +33,56 @@ def contenders(
         yield []
         return
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        path = pathlib.Path(folder) / "arrays.npz"
-        loss, has_images = _save(training, path)
-        made = []
+        path, started = pathlib.Path(folder) / "arrays.npz", []
+        loss, has_images = _save(setup, path)
         layouts = ["contiguous_format", "channels_last"] if has_images else ["plain"]
         for number, layout in itertools.product(dict.fromkeys((cores.usable(), 1)), layouts):
-            name = f"{benchmarks.TORCH}{layout}, threads: {number}"
-            process = _process(name, python, _LOOPS, model, path, number, layout)
-            first, contender = stack.enter_context(process)
+            command = [python, str(_LOOPS), model, str(path), str(number), layout]
+            first, contender = stack.enter_context(_process(command))
             if not abs(first - loss) <= _TOLERANCE * abs(loss):
                 raise BenchmarkError(f"PyTorch's first loss of {model}", first, f"ours, {loss}")
-            made.append(contender)
-        yield made
+            contender.name = f"{benchmarks.TORCH}{layout}, threads: {number}"
+            started.append(contender)
+        yield started
 
 
 @contextlib.contextmanager
-def _process(name: str, *arguments: object) -> Iterator[tuple[float, Contender]]:
+def _process(command: list[str]) -> Iterator[tuple[float, Contender]]:
     """Yields the first loss of a process that has the model, and what trains rounds in it."""
-    command, pipe = [str(argument) for argument in arguments], subprocess.PIPE
+    pipe = subprocess.PIPE
     # Its end closes the pipes, and so ends the loop on the other side.
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as popen:
-        to, back = popen.stdin, popen.stdout
-        assert to is not None and back is not None
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None and answers is not None
 
         def answer() -> str:
-            if line := back.readline():
+            if line := answers.readline():
                 return line
             raise BenchmarkError("the process of --torch_python ended", advice="see above")
 
         def run(number: int) -> None:
             for _ in range(number):
-                to.write("round\n")
-                to.flush()
+                print("round", file=requests, flush=True)
                 answer()
 
-        yield float(answer()), Contender(name, run, pids=(popen.pid,))
+        yield float(answer()), Contender("", run, pids=(process.pid,))
 
 
-def _save(training: Training, path: pathlib.Path) -> tuple[float, bool]:
+def _save(setup: Setup, path: pathlib.Path) -> tuple[float, bool]:
     """Writes what `torch_loops.py` reads; returns (loss of the first batch, it is of images)."""
-    task, key = training.task, tf.zeros([2], tf.int32)
-    weights = tuple(map(tf.constant, training.algorithm.initial_weights))
+    task, key = setup.task, tf.zeros([2], tf.int32)
+    weights = tuple(map(tf.constant, setup.algorithm.initial_weights))
     arrays: dict[str, Any] = {f"w{i}": np.asarray(w) for i, w in enumerate(weights)}
-    of: list[int] = []
+    batches: list[int] = []  # Whose each is.
     for client, client_id in enumerate(task.train.ids):
         examples = task.train.fetch(client_id)["train"]
-        for start in range(0, len(next(iter(examples.values()))), training.batch_size):
-            rows = slice(start, start + training.batch_size)
+        for start in range(0, len(next(iter(examples.values()))), setup.batch_size):
+            rows = slice(start, start + setup.batch_size)
             raw = {name: tf.constant(values[rows]) for name, values in examples.items()}
             x, y = task.preprocess(raw, False, key)
-            arrays |= {f"x{len(of)}": x.numpy(), f"y{len(of)}": y.numpy()}
-            of.append(client)
-    np.savez(path, **arrays, client=of, learning_rate=training.learning_rate)
+            arrays |= {f"x{len(batches)}": x.numpy(), f"y{len(batches)}": y.numpy()}
+            batches.append(client)
+    np.savez(path, **arrays, client=batches, learning_rate=setup.learning_rate)
     outputs = task.model.predict(weights, tf.constant(arrays["x0"]), False, key)
     values, counts = task.loss(tf.constant(arrays["y0"]), outputs)
     return float(tf.reduce_sum(values * counts) / tf.reduce_sum(counts)), arrays["x0"].ndim > 2

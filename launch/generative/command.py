@@ -23,72 +23,28 @@ from absl import flags
 from launch.generative import sets as sets_lib, tables
 from launch.metrics import output as metrics_output
 from motley_tff import commandline
-from motley_tff.core.errors import UserError
+from trainers import option_flags
 
 FLAGS = flags.FLAGS
-_TOO_MANY = 2**31 - 1
-
-flags.DEFINE_string("clients", None, "File of the clients' examples (.npz).")
+for _flag in option_flags.make("", [sets_lib.SetOptions]).values():
+    flags.DEFINE_flag(_flag.flag)
 flags.DEFINE_multi_string("generated", [], "File of a generated set (.npz, .npy); repeat for more.")
 flags.DEFINE_multi_string(
     "run", [], "Directory of a run of generative_trainer: its checkpoints' pictures, and its "
     "clients if --clients is not given; repeat for more.",
 )  # fmt: skip
-flags.DEFINE_integer(
-    "num_examples", None, "Score so many examples of each set, drawn.", lower_bound=2,
-)  # fmt: skip
-flags.DEFINE_string(
-    "inception_weights", None,
-    "Keras's InceptionV3 weights (.h5): the files hold images, whose features are taken.",
-)  # fmt: skip
-flags.DEFINE_string(
-    "features", None,
-    "The files hold images, of which these are taken: pca:K, of the clients' pixels, or the "
-    "directory of a run that trained a classifier.",
-)  # fmt: skip
-flags.DEFINE_string(
-    "classifier", None,
-    "Directory of a run that trained a classifier, better not that of --features: columns "
-    "label_entropy (in nats) and smallest_class_share of the classes that it finds in pictures.",
-)  # fmt: skip
-flags.DEFINE_integer(
-    "num_neighbors", 5,
-    "k of precision, recall, density and coverage; 0 leaves these out, whose time grows with the "
-    "square of the number of examples.", lower_bound=0, upper_bound=_TOO_MANY,
-)  # fmt: skip
-flags.DEFINE_integer(
-    "resamples", 0, "Score so many random halves of each set, too: the standard deviation of each "
-    "score, columns _std.", lower_bound=0, upper_bound=_TOO_MANY,
-)  # fmt: skip
-flags.register_validator("resamples", lambda n: n != 1, "expected 0, or 2 or more")
-flags.DEFINE_string("output", None, "File that gets the table, too: .csv, .md or .tex.")
-flags.DEFINE_integer(
-    "base_random_seed", 0, "Seed of whatever is drawn.", lower_bound=0, upper_bound=2**32 - 1
-)
 
 
 def main() -> None:
     """Scores and prints."""
-    wanted = sets_lib.Wanted(*(FLAGS[name].value for name in sets_lib.Wanted._fields))
-    _check(wanted)
-    sets = sets_lib.read(wanted)
-    table = tables.scored(wanted, sets)
+    options = option_flags.read(sets_lib.SetOptions, generated=FLAGS.generated, run=FLAGS.run)
+    options.check()
+    if options.output:
+        metrics_output.check_output(options.output)
+    table = tables.scored(options, sets_lib.read(options))
     tables.show(list(table.rows), table.notes)
-    if wanted.output:
-        metrics_output.write(wanted.output, table)
-
-
-def _check(wanted: sets_lib.Wanted) -> None:
-    """Refuses flags that do not fit together."""
-    if wanted.features and wanted.inception_weights:
-        raise UserError("--features", "--inception_weights beside it", "one of them")
-    for flag, value in (("--clients", wanted.clients), ("--generated", wanted.generated)):
-        if not (value or wanted.run):
-            raise UserError(flag, "nothing", f"{flag}=FILE, or --run=DIR")
-    if wanted.run and not (wanted.features or wanted.inception_weights):
-        raise UserError("--run", "pictures", "what their features are", "give --features=pca:64")
-    if wanted.output:
-        metrics_output.check_output(wanted.output)
+    if options.output:
+        metrics_output.write(options.output, table)
 
 
 def _advice(flag: str) -> str | None:

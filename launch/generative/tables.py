@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from launch.generative import sets as sets_lib
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core.errors import printable
 from motley_tff.files import text_tables
@@ -16,21 +16,21 @@ Rows = Sequence[Mapping[str, Any]]
 _NUM_SHOWN = 40
 
 
-def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Table:
+def scored(options: sets_lib.SetOptions, sets: sets_lib.Sets) -> ShownTable:
     """Returns all sets' scores, a row a set; UserError if there are too few examples."""
     progress = TerminalProgress()
-    progress.start("score", len(sets.generated) * (1 + wanted.resamples))
+    progress.start("score", len(sets.generated) * (1 + options.resamples))
     table = scores.table(
-        sets.clients, {name: of.features for name, of in sets.generated.items()},
-        wanted.num_neighbors, sets.features_are, wanted.resamples, wanted.base_random_seed,
+        sets.clients, {name: own.features for name, own in sets.generated.items()},
+        options.num_neighbors, sets.features_are, options.resamples, options.base_random_seed,
         progress.advance,
     )  # fmt: skip
     progress.finish()
     rows: list[dict[str, Any]] = []
     for row in table.rows:
-        of = sets.generated[str(row["generated"])]
-        of_classes = class_shares.row(of.predicted) if of.predicted is not None else {}
-        rows.append({**row, **of.facts, **of_classes})
+        own = sets.generated[str(row["generated"])]
+        classes = class_shares.row(own.predicted) if own.predicted is not None else {}
+        rows.append({**row, **own.facts, **classes})
     notes, sizes = list(table.notes), [row["num_examples"] for row in rows]
     if min(sizes) != max(sizes):
         notes.append(
@@ -38,11 +38,11 @@ def scored(wanted: sets_lib.Wanted, sets: sets_lib.Sets) -> Table:
             f"alone; --num_examples={min(sizes)} takes as many of all"
         )
     if sets.predicted is not None:
-        own = _classes(class_shares.row(sets.predicted), "a label entropy of", "class share")
-        notes.append(f"the clients' own pictures have {own}")
+        whole = _classes(class_shares.row(sets.predicted), "a label entropy of", "class share")
+        notes.append(f"the clients' own pictures have {whole}")
     every = (*scores.COLUMNS, *scores.DEVIATIONS, *class_shares.COLUMNS, *sets_lib.COLUMNS)
     columns = [c for c in every if any(row.get(c) not in (None, "") for row in rows)]
-    return Table(columns, rows, notes)
+    return ShownTable(columns, rows, notes)
 
 
 def _classes(row: Mapping[str, Any], entropy: str, share: str) -> str:

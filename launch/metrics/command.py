@@ -21,79 +21,65 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from launch.metrics import output as metrics_output, tables as metrics_tables, workbook
 from motley_tff import commandline
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 from motley_tff.tables import client_tables, reading
+from trainers import option_flags
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FLAGS = flags.FLAGS
 _LEAVE_OUT = "leave it out"
 _MOST_DIGITS = 15
 
-flags.DEFINE_list(
-    "columns",
-    None,
-    "A foreign CSV's columns: client=...,baseline=... and, if it has them, personalized=, run=, "
-    "round=, seed=, split=, examples=, cluster=, group=.",
-)
-flags.DEFINE_string("metric", None, "What a foreign CSV's values are, such as accuracy.")
-flags.DEFINE_bool("higher_is_better", None, "Of a foreign CSV whose values are no accuracies.")
-flags.DEFINE_string("round", "last", "Which rounds: a number, last (of each run) or all.")
-flags.DEFINE_list("splits", None, "Which splits, separated by commas; all without it.")
-flags.DEFINE_bool("compare", False, "Runs side by side, on the clients that all of them have.")
-flags.DEFINE_string("global", None, "Run with the global model; each PATH's own baseline without.")
-flags.DEFINE_string("local", None, "Run with a model trained on each client alone.")
-flags.DEFINE_bool("anyway", False, "Compare runs, too, that are not scored on the same; warns.")
-flags.DEFINE_bool("per_client", False, "Write a row per client to --output, not the table.")
-flags.DEFINE_bool(
-    "secure_average",
-    False,
-    "Of a scores.csv: the averages of ROC-AUC through TFF's secure aggregation beside the plain.",
-)
-flags.DEFINE_string(
-    "output", None,
-    "File that gets the table, by its suffix: .csv, .md, .tex; or .xlsx, a workbook of the table, "
-    "the clients and the candidates.",
-)  # fmt: skip
-
-
-@flags.validator("round", "expected last, all or a whole number")
-def _is_round(value: str) -> bool:
-    # Python takes no number of thousands of digits.
-    return value in ("last", "all") or (value.isdecimal() and len(value) <= _MOST_DIGITS)
-
-
-@flags.validator("columns", "expected our name=the file's, separated by commas, each of ours once")
-def _is_mapping(pairs: list[str] | None) -> bool:
-    if pairs is None:
-        return True
-    names = {pair.split("=")[0] for pair in pairs}
-    return len(names) == len(pairs) and all(0 < p.find("=") < len(p) - 1 for p in pairs)
-
 
 @dataclasses.dataclass(frozen=True)
-class _Settings:
-    """The flags' values, under the flags' names but for the two paths."""
+class _MetricsOptions:
+    """What motley_metrics can be told, each a flag."""
 
-    columns: dict[str, str] | None
-    metric: str | None
-    higher_is_better: bool | None
-    round: int | Literal["last", "all"]
-    splits: list[str] | None
-    compare: bool
-    global_path: str | None
-    local_path: str | None
-    per_client: bool
-    output: str | None
-    secure_average: bool
-    anyway: bool
+    columns: tuple[str, ...] | None = option(
+        None,
+        "A foreign CSV's columns: client=...,baseline=... and, if it has them, personalized=, "
+        "run=, round=, seed=, split=, examples=, cluster=, group=",
+        may_repeat=True,
+    )
+    metric: str | None = option(None, "What a foreign CSV's values are, such as accuracy")
+    higher_is_better: bool | None = option(None, "Of a foreign CSV whose values are no accuracies")
+    round: str = option("last", "Which rounds: a number, last (of each run) or all")
+    splits: tuple[str, ...] | None = option(
+        None, "Which splits, separated by commas; all without it", may_repeat=True
+    )
+    compare: bool = option(False, "Runs side by side, on the clients that all of them have")
+    global_path: str | None = option(
+        None, "Run with the global model; each PATH's own baseline without", flag="global"
+    )
+    local_path: str | None = option(
+        None, "Run with a model trained on each client alone", flag="local"
+    )
+    anyway: bool = option(False, "Compare runs, too, that are not scored on the same; warns")
+    per_client: bool = option(False, "Write a row per client to --output, not the table")
+    secure_average: bool = option(
+        False,
+        "Of a scores.csv: the averages of ROC-AUC through TFF's secure aggregation beside the "
+        "plain",
+    )
+    output: str | None = option(
+        None,
+        "File that gets the table, by its suffix: .csv, .md, .tex; or .xlsx, a workbook of the "
+        "table, the clients and the candidates",
+    )
+
+    @property
+    def renamed(self) -> dict[str, str] | None:
+        """The columns of a foreign CSV, `{ours: its}`."""
+        return None if self.columns is None else dict(p.split("=", 1) for p in self.columns)
 
     @property
     def is_quantum(self) -> bool:
@@ -105,8 +91,33 @@ class _Settings:
         """Whether --output is a workbook."""
         return self.output is not None and self.output.endswith(workbook.SUFFIX)
 
+    def rows(self, table: "pd.DataFrame") -> "pd.DataFrame":
+        """Returns the rows of the rounds and splits."""
+        number: Any = int(self.round) if self.round.isdecimal() else self.round
+        return client_tables.choose(table, number, self.splits)
+
+    def some_rows(self, path: pathlib.Path, table: "pd.DataFrame") -> "pd.DataFrame":
+        """Returns the rows of the rounds and splits; UserError if there are none."""
+        rows = self.rows(table)
+        if not rows.empty:
+            return rows
+        flag = "" if self.splits is None else f" and --splits={','.join(self.splits)}"
+        contents = " and ".join(
+            f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
+            for name in ("round", "split")
+            if name in table
+        )
+        raise UserError(str(path), contents, f"--round={self.round}{flag} among them")
+
     def check(self) -> None:
-        """Raises a UserError where flags contradict each other."""
+        """Raises a UserError where a value is none, or flags contradict each other."""
+        is_number = self.round.isdecimal() and len(self.round) <= _MOST_DIGITS
+        if not is_number and self.round not in ("last", "all"):
+            raise UserError(errors.name("round"), self.round, "last, all or a whole number")
+        names = [pair.partition("=") for pair in self.columns or ()]
+        if len({name for name, *_ in names}) < len(names) or not all(n and c for n, _, c in names):
+            expected = "our name=the file's, separated by commas, each of ours once"
+            raise UserError(errors.name("columns"), self.columns, expected)
         if self.output:
             metrics_output.check_output(self.output, (*metrics_output.SUFFIXES, workbook.SUFFIX))
         if self.compare and self.is_quantum:
@@ -122,96 +133,89 @@ class _Settings:
             raise UserError("--round=all", None, "one round of each run to compare")
 
 
+for _flag in option_flags.make("", [_MetricsOptions]).values():
+    flags.DEFINE_flag(_flag.flag)
+
+
 def main(*paths: str) -> None:
     """Computes, prints and writes."""
-    columns = None if FLAGS.columns is None else dict(p.split("=", 1) for p in FLAGS.columns)
-    number = int(FLAGS.round) if FLAGS.round.isdecimal() else FLAGS.round
-    settings = _Settings(
-        columns, FLAGS.metric, FLAGS.higher_is_better, number, FLAGS.splits, FLAGS.compare,
-        FLAGS["global"].value, FLAGS.local, FLAGS.per_client, FLAGS.output,
-        FLAGS.secure_average, FLAGS.anyway,
-    )  # fmt: skip
-    settings.check()
+    options = option_flags.read(_MetricsOptions)
+    options.check()
     files = client_tables.find(paths)
     scores = [path for path in files if client_tables.is_scores(path)]
     if scores and len(scores) < len(files):
         raise UserError(str(scores[0]), "scores", "clients as in others", "give one kind")
-    if settings.secure_average and not scores:
+    if options.secure_average and not scores:
         raise UserError("--secure_average", files[0], "a scores.csv", _LEAVE_OUT)
+    clients: metrics_output.ShownTable | None
     if not scores:
-        table, clients = _of_clients(files, settings)
-    elif settings.compare or settings.is_quantum:
+        table, clients = _of_clients(files, options)
+    elif options.compare or options.is_quantum:
         raise UserError(str(scores[0]), "scores", "tables of clients to compare")
     else:
         examples = {
-            path: _choose(path, client_tables.read_scores(path), settings) for path in scores
+            path: options.some_rows(path, client_tables.read_scores(path)) for path in scores
         }
-        table, clients = metrics_tables.roc_aucs(examples.values(), settings.secure_average)
+        table, clients = metrics_tables.roc_aucs(examples.values(), options.secure_average)
     print("\n".join(metrics_output.text(table)))
-    if settings.output and settings.is_workbook:
-        sheets = _sheets_of_scores(examples, clients) if scores else _sheets(files, settings)
-        first = workbook.of_table("summary", table, "--output=FILE.csv")
-        workbook.write(pathlib.Path(os.path.expanduser(settings.output)), [first, *sheets])
-    elif settings.output:
-        shown = clients if clients and settings.per_client else table
-        metrics_output.write(settings.output, shown)
+    if options.output and options.is_workbook:
+        sheets = [workbook.of_table("summary", table, "--output=FILE.csv")]
+        if scores and clients:
+            source = "--output=FILE.csv --per_client"
+            sheets.append(workbook.of_table("clients", clients, source))
+            sheets.append(workbook.of_frames("scores", examples))
+        else:
+            sheets += _sheets(files, options)
+        workbook.write(pathlib.Path(os.path.expanduser(options.output)), sheets)
+    elif options.output:
+        metrics_output.write(options.output, (options.per_client and clients) or table)
 
 
 run = functools.partial(commandline.run_main, main, positional=("PATH...",))
 
 
-def _sheets(files: Sequence[pathlib.Path], settings: _Settings) -> list[workbook.Sheet]:
+def _sheets(files: Sequence[pathlib.Path], options: _MetricsOptions) -> list[workbook.Sheet]:
     """Returns the chosen rows of the files, and of our runs' candidates, under the same names."""
-    chosen = _chosen(files, settings)
-    names = _names(chosen, settings)
+    chosen = _chosen(files, options)
+    names = _names(chosen, options)
     clients = {p: table.assign(run_id=table["run_id"].map(names[p])) for p, table in chosen.items()}
     candidates = {}
-    for path, own in clients.items() if settings.columns is None else ():
+    for path, own in clients.items() if options.columns is None else ():
         beside = path.with_name("candidates.csv")
         if path.name == "clients.csv" and beside.is_file():
             table = reading.read(reading.open_file(beside), "candidates")
             if {"run_id", "round"} <= set(table):
-                table = client_tables.choose(table, settings.round, settings.splits)
+                table = options.rows(table)
             candidates[beside] = table.assign(run_id=own["run_id"].iloc[0])
     more = [workbook.of_frames("candidates", candidates)] if candidates else []
     return [workbook.of_frames("clients", clients), *more]
 
 
-def _sheets_of_scores(
-    tables: Mapping[pathlib.Path, "pd.DataFrame"], clients: metrics_output.Table | None
-) -> list[workbook.Sheet]:
-    """Returns each client's ROC-AUC, and the scores of all examples."""
-    own = (
-        [workbook.of_table("clients", clients, "--output=FILE.csv --per_client")] if clients else []
-    )
-    return [*own, workbook.of_frames("scores", tables)]
-
-
 def _of_clients(
-    paths: Sequence[pathlib.Path], settings: _Settings
-) -> tuple[metrics_output.Table, metrics_output.Table | None]:
+    paths: Sequence[pathlib.Path], options: _MetricsOptions
+) -> tuple[metrics_output.ShownTable, metrics_output.ShownTable | None]:
     """Returns the table and, where asked for, one with a row per client."""
-    evaluations = _evaluations(paths, settings)
-    if settings.compare:
-        return metrics_tables.compare(evaluations, settings.anyway)
-    if settings.is_quantum:
+    evaluations = _evaluations(paths, options)
+    if options.compare:
+        return metrics_tables.compare(evaluations, options.anyway)
+    if options.is_quantum:
         global_runs, local_runs = (
-            _evaluations(client_tables.find([path]), settings) if path is not None else None
-            for path in (settings.global_path, settings.local_path)
+            _evaluations(client_tables.find([path]), options) if path is not None else None
+            for path in (options.global_path, options.local_path)
         )
-        return metrics_tables.quantum(evaluations, global_runs, local_runs, settings.anyway)
-    if settings.per_client:
+        return metrics_tables.quantum(evaluations, global_runs, local_runs, options.anyway)
+    if options.per_client:
         expected = "--compare, --global, --local or a scores.csv beside it"
         raise UserError("--per_client", None, expected, _LEAVE_OUT)
     return metrics_tables.summary(evaluations), None
 
 
 def _evaluations(
-    paths: Iterable[pathlib.Path], settings: _Settings
+    paths: Iterable[pathlib.Path], options: _MetricsOptions
 ) -> list[client_tables.Evaluation]:
     """Returns the chosen evaluations of all files, under names of their runs that no two share."""
-    tables = _chosen(paths, settings)
-    names = _names(tables, settings)
+    tables = _chosen(paths, options)
+    names = _names(tables, options)
     return [
         dataclasses.replace(e, keys={**e.keys, "run_id": names[path][e.keys["run_id"]]})
         for path, table in tables.items()
@@ -220,47 +224,28 @@ def _evaluations(
 
 
 def _chosen(
-    paths: Iterable[pathlib.Path], settings: _Settings
+    paths: Iterable[pathlib.Path], options: _MetricsOptions
 ) -> dict[pathlib.Path, "pd.DataFrame"]:
     """Returns the chosen rows of all files."""
-    tables = {}
-    for path in paths:
-        table = client_tables.read(
-            path, settings.columns, settings.metric, settings.higher_is_better
-        )
-        tables[path] = _choose(path, table, settings)
-    return tables
+    form = (options.renamed, options.metric, options.higher_is_better)
+    return {path: options.some_rows(path, client_tables.read(path, *form)) for path in paths}
 
 
 def _names(
-    tables: Mapping[pathlib.Path, "pd.DataFrame"], settings: _Settings
+    tables: Mapping[pathlib.Path, "pd.DataFrame"], options: _MetricsOptions
 ) -> dict[pathlib.Path, dict[str, str]]:
     """Returns what runs go by, `{path: {run_id: name}}`: those of the same name that are compared,
     or in one workbook, by where they are.
     """
     runs = {path: table["run_id"].unique() for path, table in tables.items()}
     times = Counter(name for names in runs.values() for name in names)
-    is_apart = settings.compare or settings.is_workbook
+    is_apart = options.compare or options.is_workbook
     names: dict[pathlib.Path, dict[str, str]] = {}
     for path, own in runs.items():
         place = str(client_tables.place(path))
         at_place = {name: place if len(own) == 1 else f"{place}/{name}" for name in own}
         names[path] = {n: at_place[n] if is_apart and times[n] > 1 else n for n in own}
     return names
-
-
-def _choose(path: pathlib.Path, table: "pd.DataFrame", settings: _Settings) -> "pd.DataFrame":
-    """Returns the chosen rows; UserError if there are none."""
-    chosen = client_tables.choose(table, settings.round, settings.splits)
-    if not chosen.empty:
-        return chosen
-    splits = "" if settings.splits is None else f" and --splits={','.join(settings.splits)}"
-    contents = " and ".join(
-        f"{name}s {', '.join(map(str, sorted(table[name].unique())))}"
-        for name in ("round", "split")
-        if name in table
-    )
-    raise UserError(str(path), contents, f"--round={settings.round}{splits} among them")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ _LATEX = {
 }  # fmt: skip
 
 
-class Table(NamedTuple):
+class ShownTable(NamedTuple):
     """Rows of scalars by column (None, nan or nothing where there is none), and notes, a line each.
 
     Only the columns named are shown, in their order.
@@ -41,7 +41,7 @@ def check_output(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
         raise UserError(_OUTPUT, path, "a file in a directory that can be written")
 
 
-def write(path: str, table: Table) -> None:
+def write(path: str, table: ShownTable) -> None:
     """Writes a table in the form that the file's suffix names."""
     file = pathlib.Path(os.path.expanduser(path))
     if file.suffix == ".csv":
@@ -54,13 +54,13 @@ def write(path: str, table: Table) -> None:
         opened.writelines(f"{line}\n" for line in lines)
 
 
-def text(table: Table) -> Iterator[str]:
+def text(table: ShownTable) -> Iterator[str]:
     """Yields the lines of an aligned table and its notes."""
     yield from text_tables.aligned(_cells(table))
     yield from ["", *map(_shown, table.notes)] if table.notes else []
 
 
-def markdown(table: Table) -> Iterator[str]:
+def markdown(table: ShownTable) -> Iterator[str]:
     """Yields the lines of a Markdown table and its notes."""
     escaped = [[_MARKDOWN.sub(r"\\\g<0>", cell) for cell in row] for row in _cells(table)]
     yield from text_tables.markdown(escaped)
@@ -68,7 +68,7 @@ def markdown(table: Table) -> Iterator[str]:
         yield from ("", _MARKDOWN.sub(r"\\\g<0>", _shown(note)))
 
 
-def latex(table: Table) -> Iterator[str]:
+def latex(table: ShownTable) -> Iterator[str]:
     """Yields the lines of a LaTeX `tabular` with booktabs' rules and its notes as comments."""
     escaped = [["".join(_LATEX.get(c, c) for c in cell) for cell in row] for row in _cells(table)]
     yield rf"\begin{{tabular}}{{l{'r' * (len(escaped[0]) - 1)}}}"
@@ -79,7 +79,7 @@ def latex(table: Table) -> Iterator[str]:
     yield from (f"% {_shown(note)}" for note in table.notes)
 
 
-def _cells(table: Table) -> list[list[str]]:
+def _cells(table: ShownTable) -> list[list[str]]:
     """Returns a header and rows as text, columns without a value left out.
 
     What is wider than long is turned on its side: a row per column, a column per row.

@@ -22,15 +22,15 @@ def averages(groups: Sequence[roc_auc.ClientRocAucs]) -> list[dict[str, float]]:
         return []
     from motley_tff.backends.tff.secure_sum import secure_sum  # TFF takes seconds to import.
 
-    ids = np.unique(np.concatenate([of.client_ids for of in groups]))
+    ids = np.unique(np.concatenate([group.client_ids for group in groups]))
     sent = np.zeros((len(ids), len(groups), len(COLUMNS), 2), np.float64)
-    for i, of in enumerate(groups):
-        rows = np.searchsorted(ids, of.client_ids)
-        for j, weights in enumerate(roc_auc.weights(of).values()):
+    for i, group in enumerate(groups):
+        rows = np.searchsorted(ids, group.client_ids)
+        for j, weights in enumerate(roc_auc.weights(group).values()):
             shares = weights / max(1, weights.max())
-            sent[rows, i, j] = np.stack([shares * np.nan_to_num(of.roc_auc), shares], axis=1)
+            sent[rows, i, j] = np.stack([shares * np.nan_to_num(group.roc_auc), shares], axis=1)
     warn = functools.partial(print, file=sys.stderr)
     sums = secure_sum(sent.reshape(len(ids), -1), warn).reshape(sent.shape[1:])
     with np.errstate(invalid="ignore"):  # Of no client with both classes there is no average.
-        found = sums[..., 0] / sums[..., 1]
-    return [dict(zip(COLUMNS, row.tolist(), strict=True)) for row in found]
+        means = sums[..., 0] / sums[..., 1]
+    return [dict(zip(COLUMNS, row.tolist(), strict=True)) for row in means]

@@ -1,14 +1,13 @@
 """The tables of `motley_metrics`: rows of statistics from tables of clients and of scores."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from launch.metrics import secure_averages
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff import metrics
 from motley_tff.core import candidate_labels, candidates
 from motley_tff.core.errors import UserError
@@ -51,12 +50,12 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
     return tuple(name for name in columns if any(name in row for row in rows))
 
 
-def summary(evaluations: Sequence[client_tables.Evaluation]) -> Table:
+def summary(evaluations: Sequence[client_tables.Evaluation]) -> ShownTable:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
     options = columns_lib.of_task("cross_silo", with_ood=True)
     columns = _present(columns_lib.names("summary", **options), rows)
-    return Table(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
+    return ShownTable(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
 
 
 def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
@@ -70,10 +69,10 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     for column in ("reference", "ood_baseline", "ood_personalized"):
         if column in rows:
             row[f"{column}_mean"] = rows[column].mean()  # Of the cells that are not empty.
-    for how in candidates.TUNINGS:
-        if f"personalized_{how}" in rows:  # What silos have under one way of choosing.
-            tuned = dataclasses.replace(values, personalized=rows[f"personalized_{how}"].to_numpy())
-            row |= metrics.of_way(how, _candidate(rows, f"candidate_{how}"), tuned)
+    for way in candidates.TUNINGS:
+        if f"personalized_{way}" in rows:  # What silos have under one way of choosing.
+            tuned = dataclasses.replace(values, personalized=rows[f"personalized_{way}"].to_numpy())
+            row |= metrics.of_way(way, _candidate(rows, f"candidate_{way}"), tuned)
     return row
 
 
@@ -99,7 +98,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
 
 def compare(
     evaluations: Sequence[client_tables.Evaluation], anyway: bool = False
-) -> tuple[Table, Table]:
+) -> tuple[ShownTable, ShownTable]:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
     Differences are from the first run of the same split and seed, positive where a run is better. A
@@ -111,18 +110,19 @@ def compare(
     if len(names) < 2:
         raise UserError("--compare", ", ".join(names), "two runs or more")
     has_seeds = len({e.keys.get("base_random_seed") for e in evaluations}) > 1
-    splits = _by_split(evaluations, has_seeds)
-    if anyway and all(len(runs) < 2 for runs in splits.values()):
-        splits = _by_split(evaluations, has_seeds=False)
-    if all(len(runs) < 2 for runs in splits.values()):
+    # Apart by their seeds, or, where no two runs have one in common, anyway together.
+    for by_seed in (True, False) if has_seeds and anyway else (has_seeds,):
+        splits = _by_split(evaluations, by_seed)
+        if max(map(len, splits.values())) > 1:
+            break
+    else:
         listed = ", ".join(f"{split} of {next(iter(runs))}" for split, runs in splits.items())
         advice = "give runs of one seed, or --anyway" if has_seeds else ""
         raise UserError("--compare", listed, "a split that two runs have", advice)
     rows: list[dict[str, Any]] = []
     clients, notes = [], []
     for split, runs in splits.items():
-        absent = [name for name in names if name not in runs]
-        if absent:
+        if absent := [name for name in names if name not in runs]:
             notes.append(f"split {split}: not in {', '.join(absent)}")
         if len(runs) < 2:
             continue
@@ -134,14 +134,12 @@ def compare(
             if name != first and joined[name].equals(joined[first]):
                 notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
         keys = {name: runs[first].keys.get(name, "") for name in ("base_random_seed", "split")}
-        clients.append(_client_rows(keys, joined))
+        clients.append((keys, joined))
     counts = ("num_clients", "num_left_out", "num_diverged")
     seeds = ("base_random_seed",) if has_seeds else ()
     columns = (*_COMPARED, *seeds, *counts, "mean", "std", *_DIFFERENCES)
-    return (
-        Table(_present(columns, rows), rows, notes),
-        Table((*seeds, "split", "client_id", *names), itertools.chain.from_iterable(clients)),
-    )
+    own = ShownTable((*seeds, "split", "client_id", *names), _client_rows(clients))
+    return ShownTable(_present(columns, rows), rows, notes), own
 
 
 def _by_split(
@@ -184,15 +182,12 @@ def _join(
         raise UserError("the runs' metrics", listed, "the same")
     columns = {}
     for name, run in runs.items():
-        is_personal = run.is_personalized and name not in baselines
-        model = "personalized" if is_personal else "baseline"
-        columns[name] = pd.Series(
-            getattr(run.values, model), index=pd.Index(run.values.client_ids, name="client_id")
-        )
+        values, is_personal = run.values, run.is_personalized and name not in baselines
+        model = values.personalized if is_personal else values.baseline
+        columns[name] = pd.Series(model, pd.Index(values.client_ids, name="client_id"))
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
-        runs_compared = ", ".join(columns)
-        raise UserError(runs_compared, "no client that is in all", "the same clients")
+        raise UserError(", ".join(columns), "no client that is in all", "the same clients")
     unlike = comparable.check(
         {name: run.data for name, run in runs.items()},
         {name: run.rows for name, run in runs.items()},
@@ -231,14 +226,13 @@ def _without_missing(
 def _compared(
     run: client_tables.Evaluation, values: "pd.Series", first: "pd.Series | None"
 ) -> dict[str, Any]:
-    numbers = values.to_numpy()
-    pair = client_values.ClientValues(
+    ids, numbers, before = (
         values.index.to_numpy(),
-        numbers if first is None else first.to_numpy(),
-        numbers,
-        run.values.higher_is_better,
-        None,
+        values.to_numpy(),
+        values if first is None else first,
     )
+    higher = run.values.higher_is_better
+    pair = client_values.ClientValues(ids, before.to_numpy(), numbers, higher, None)
     row = _counted(run, values) | {
         "num_diverged": int(np.sum(pair.has_diverged("personalized"))),
         "mean": statistics.mean(pair, "personalized"),
@@ -249,9 +243,12 @@ def _compared(
     return row | {name: metrics.POPULATION[metric](pair) for name, metric in _DIFFERENCES.items()}
 
 
-def _client_rows(keys: Mapping[str, Any], joined: "pd.DataFrame") -> Iterable[dict[str, Any]]:
-    for client_id, values in zip(joined.index, joined.to_dict("records"), strict=True):
-        yield {**keys, "client_id": client_id, **values}
+def _client_rows(
+    tables: Iterable[tuple[Mapping[str, Any], "pd.DataFrame"]],
+) -> Iterable[dict[str, Any]]:
+    for keys, joined in tables:
+        for row in joined.reset_index().to_dict("records"):
+            yield {**keys, **row}
 
 
 def quantum(
@@ -259,7 +256,7 @@ def quantum(
     global_runs: Sequence[client_tables.Evaluation] | None,
     local_runs: Sequence[client_tables.Evaluation] | None,
     anyway: bool = False,
-) -> tuple[Table, Table]:
+) -> tuple[ShownTable, ShownTable]:
     """Returns the quantum of improvement of each evaluation, and a row for each client.
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
@@ -281,15 +278,14 @@ def quantum(
             arrays["personalized"], arrays["global"], arrays.get("local"),
             evaluation.values.higher_is_better,
         )  # fmt: skip
-        functions = quantum_lib.QUANTUM.items()
-        rows.append(_counted(evaluation, gains) | {name: f(gains) for name, f in functions})
+        statistics_of_gains = {name: f(gains) for name, f in quantum_lib.QUANTUM.items()}
+        rows.append(_counted(evaluation, gains) | statistics_of_gains)
         notes += [*left_out, *_quantum_notes(_name(evaluation), gains)]
-        clients.append(_client_rows(evaluation.keys, joined.assign(quantum=gains)))
+        clients.append((evaluation.keys, joined.assign(quantum=gains)))
     columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
     client_columns = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
-    return (
-        Table(_present(columns, rows), rows, notes),
-        Table(client_columns, itertools.chain.from_iterable(clients)),
+    return ShownTable(_present(columns, rows), rows, notes), ShownTable(
+        client_columns, _client_rows(clients)
     )
 
 
@@ -321,7 +317,9 @@ def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
             yield f"{name}: nobody {verb}, so what is over those that do is empty"
 
 
-def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple[Table, Table]:
+def roc_aucs(
+    tables: Iterable["pd.DataFrame"], is_secure: bool = False
+) -> tuple[ShownTable, ShownTable]:
     """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client; with
     `is_secure` also the averages that TFF's secure aggregation gives.
     """
@@ -345,46 +343,36 @@ def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> tuple
     if is_secure:
         for row, averages in zip(rows, secure_averages.averages(each), strict=True):
             row |= averages
-    of_classes = ("class",) if any(row["class"] for row in rows) else ()
-    keys_and_model = (*_COMPARED, *of_classes, "model")
-    return (
-        Table(
-            (*keys_and_model, *_ROC_AUC, *(secure_averages.COLUMNS if is_secure else ())),
-            rows,
-            list(_roc_auc_notes(rows)),
-        ),
-        Table((*keys_and_model, *_ROC_AUC_CLIENT), clients),
-    )
+    has_classes = any(row["class"] for row in rows)
+    model_keys = (*_COMPARED, *(["class"] if has_classes else []), "model")
+    columns = (*model_keys, *_ROC_AUC, *(secure_averages.COLUMNS if is_secure else ()))
+    own = ShownTable((*model_keys, *_ROC_AUC_CLIENT), clients)
+    return ShownTable(columns, rows, list(_roc_auc_notes(rows))), own
 
 
 def _roc_auc_row(
     ids: np.ndarray, labels: np.ndarray, scores: np.ndarray, aucs: roc_auc.ClientRocAucs
 ) -> dict[str, Any]:
-    negatives, positives = roc_auc.homogeneities(ids, labels, scores)
-    return {
-        "num_clients": len(np.unique(ids)),
+    num_clients = len(np.unique(ids))
+    row: dict[str, Any] = {
+        "num_clients": num_clients,
         "num_one_class_clients": int(np.sum(aucs.num_positives * aucs.num_negatives == 0)),
-        "num_diverged": len(np.unique(ids)) - len(aucs.client_ids),
+        "num_diverged": num_clients - len(aucs.client_ids),
         **roc_auc.summarize(ids, labels, scores)._asdict(),
-        "negatives_statistic": negatives.statistic,
-        "negatives_p": negatives.p_value,
-        "positives_statistic": positives.statistic,
-        "positives_p": positives.p_value,
-        "equals_pooled": roc_auc.equals_pooled(aucs, negatives, positives),
     }
+    tests = roc_auc.homogeneities(ids, labels, scores)
+    for name, test in zip(("negatives", "positives"), tests, strict=True):
+        row |= {f"{name}_statistic": test.statistic, f"{name}_p": test.p_value}
+    return row | {"equals_pooled": roc_auc.equals_pooled(aucs, *tests)}
 
 
 def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for row in rows:
-        words = (row["run_id"], row["split"], row["class"], row["model"])
-        model = " ".join(word for word in words if word)
-        if row["num_diverged"]:
+        model = " ".join(filter(None, (row[key] for key in ("run_id", "split", "class", "model"))))
+        if lost := row["num_diverged"]:
+            yield f"{model}: {lost} clients have scores that are not finite; no value is over them"
+        if lost := row["num_one_class_clients"]:
             yield (
-                f"{model}: {row['num_diverged']} clients have scores that are not finite; no value "
-                "is over them"
-            )
-        if row["num_one_class_clients"]:
-            yield (
-                f"{model}: {row['num_one_class_clients']} clients have one class only; "
-                "averages leave them out, the pooled value does not"
+                f"{model}: {lost} clients have one class only; averages leave them out, the pooled "
+                "value does not"
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from launch.metrics.output import Table
+from launch.metrics.output import ShownTable
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 
@@ -45,7 +45,9 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
 
     sheets = list(sheets)
     for sheet in sheets:
-        _check(sheet)
+        fewer = "choose fewer by --round and --splits, or "
+        _check(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
+        _check(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
     whole = io.BytesIO()  # Of a file on a full disk, the library would try to close more than once.
     with (
         csv_files.replacing(path, "wb") as file,
@@ -59,13 +61,7 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
         file.write(whole.getbuffer())
 
 
-def _check(sheet: Sheet) -> None:
-    fewer = "choose fewer by --round and --splits, or "
-    _check_size(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
-    _check_size(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
-
-
-def _check_size(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
+def _check(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
     if size > most:
         advice = f"{advice}use {sheet.source}"
         raise UserError(f"sheet {sheet.name}", f"{size} {kind}", f"at most {most}", advice)
@@ -84,7 +80,7 @@ def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
             if isinstance(cell, str):
                 if len(cell) > _MOST_CHARACTERS:
                     kind = f"characters in a cell of column {sheet.header[c]!r}"
-                    _check_size(sheet, len(cell), kind, _MOST_CHARACTERS)
+                    _check(sheet, len(cell), kind, _MOST_CHARACTERS)
                 worksheet.write_string(r, c, _plain(cell))
             elif cell is not None:
                 worksheet.write_number(r, c, cell)
@@ -101,7 +97,7 @@ def _shown(cell: Any) -> str:
     return "" if cell is None else cell if isinstance(cell, str) else f"{cell:.9g}"
 
 
-def of_table(name: str, table: Table, source: str) -> Sheet:
+def of_table(name: str, table: ShownTable, source: str) -> Sheet:
     """Returns the sheet of a table that motley_metrics prints."""
     rows = [[_cell(row.get(column)) for column in table.columns] for row in table.rows]
     return Sheet(name, list(table.columns), rows, source)

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 
 _SHOWN = ("mean", "hurt (%)", "accepting (%)")
 
@@ -15,7 +15,7 @@ def data(comparison: Comparison) -> pd.DataFrame:
     return comparison.over_seeds(_table, "rule", sort=False)
 
 
-def _table(run: Run) -> pd.DataFrame | None:
+def _table(run: ReportedRun) -> pd.DataFrame | None:
     rows = run.reported("acceptance")
     if rows is None:
         return None

@@ -64,13 +64,16 @@ def build(
     except OSError as error:
         advice = f"choose another {errors.name('output_dir')}"
         raise UserError(str(folder), error.strerror, "a folder to write", advice) from error
-    files = [table] if (table := _write_tables(compared, folder)) else []
+    files: list[pathlib.Path] = []
+    if rows := [row for comparison in compared for row in paper_tables.rows(comparison)]:
+        files.append(folder / "tables.csv")
+        csv_files.write(files[0], paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
     drawing = figures.Folder(folder, vector)
     sections = [s for s in _sections(inputs, compared, drawing, on_comparison) if s is not None]
     images = [image for section in sections for image in section.images]
     titles = {image.title for image in images} | {section.title for section in sections}
-    known = figures.WORDS.values()
-    absent = [(w.heading, w.needs) for w in known if w.needs and w.heading not in titles]
+    known = figures.ALL.values()
+    absent = [(k.heading, k.needs) for k in known if k.needs and k.heading not in titles]
     if inputs.generators:
         absent.append((f"Tables of generators' runs ({len(inputs.generators)})", _PICTURES))
     missing = [str(error) for error in inputs.missing]
@@ -95,7 +98,8 @@ def _sections(
     """Yields the page's sections, None for one of which there are no data."""
     yield explorer.section(compared)
     yield section_of_tables(compared)
-    for comparison, stem in zip(compared, stems(compared), strict=True):
+    prefixes = stems(f"{comparison.dataset} {comparison.metric}" for comparison in compared)
+    for comparison, stem in zip(compared, prefixes, strict=True):
         on_comparison(comparison.dataset)
         images, absent = figures.draw_all(comparison, stem, drawing)
         yield section_of_comparison(comparison, f"data-{stem}", images, absent)
@@ -118,46 +122,24 @@ def _section_of_files(
 ) -> page.Section | None:
     """Returns the figures of tables of one kind, which `draw` yields for each."""
     paths, images = inputs.tables[name], []
-    prefixes = _all_different(slug(path.stem) for path in paths)
+    prefixes = stems(path.stem for path in paths)
     for path, prefix in zip(paths, prefixes, strict=True):
         with style.settings():
             for drawn in draw(path):
                 stem = prefix if drawn.name == name else f"{prefix}_{drawn.name}"
-                title = f"{figures.WORDS[drawn.name].title} ({path.parent.name}/{path.name})"
+                title = f"{figures.ALL[drawn.name].title} ({path.parent.name}/{path.name})"
                 images.append(drawing.add(drawn, stem, str(path), title))
-    heading = figures.WORDS[name].heading
+    heading = figures.ALL[name].heading
     return page.Section(name, heading, page.figures(images), images) if images else None
 
 
-def stems(compared: Iterable[comparisons.Comparison]) -> list[str]:
-    """Returns a prefix for the files of each comparison, all different."""
-    return _all_different(
-        slug(f"{comparison.dataset} {comparison.metric}") for comparison in compared
-    )
-
-
-def _all_different(names: Iterable[str]) -> list[str]:
-    """Returns names with a number behind each that is not the first of its kind."""
-    names = list(names)
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
-    return [f"{n}.{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
-
-
-def slug(text: str) -> str:
-    """Returns text as a part of a file name: letters, digits and underscores."""
-    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "data"
-
-
-def _write_tables(
-    compared: Sequence[comparisons.Comparison], folder: pathlib.Path
-) -> pathlib.Path | None:
-    """Writes the numbers of Tables 4 to 7; returns where, None without any."""
-    if not any(comparison.series for comparison in compared):
-        return None
-    rows = [row for comparison in compared for row in paper_tables.rows(comparison)]
-    path = folder / "tables.csv"
-    csv_files.write(path, paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
-    return path
+def stems(names: Iterable[str]) -> list[str]:
+    """Returns names as parts of files' names: letters, digits and underscores, with a number behind
+    each that is not the first of its kind.
+    """
+    slugs = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "data" for name in names]
+    counts = [slugs[: place + 1].count(slug) for place, slug in enumerate(slugs)]
+    return [f"{slug}.{n}" if n > 1 else slug for slug, n in zip(slugs, counts, strict=True)]
 
 
 def section_of_tables(compared: Sequence[comparisons.Comparison]) -> page.Section | None:
@@ -188,7 +170,7 @@ def section_of_comparison(
     comparison: comparisons.Comparison,
     anchor: str,
     images: Sequence[page.Image],
-    absent: Sequence[figures.Kind],
+    absent: Sequence[figures.FigureKind],
 ) -> page.Section:
     """Returns one data set's figures, the settings behind their labels, and what is left out."""
     settings = [
@@ -201,7 +183,7 @@ def section_of_comparison(
         parts.append(page.paragraph("Settings in which runs of one algorithm differ:"))
         parts.append(page.items(settings))
     if absent:
-        titles = ", ".join(kind.words.title for kind in absent)
+        titles = ", ".join(kind.title for kind in absent)
         parts.append(page.paragraph(f"Left out here: {titles}."))
     title = f"{comparison.dataset}: {comparison.metric_name} ({comparison.better})"
     return page.Section(anchor, title, "\n".join(parts), images)
@@ -218,18 +200,23 @@ def _section_of_absent(absent: Sequence[tuple[str, str]], missing: Sequence[str]
 
 def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:
     """Returns the list of runs with their test numbers."""
-    series = [s for comparison in compared for s in comparison.series]
-    rows = [_run_cells(s.label, run) for s in series for run in s.runs]
+    rows = [
+        _run_cells(series.label, run)
+        for comparison in compared
+        for series in comparison.series
+        for run in series.runs
+    ]
     text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
     note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
     table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
     return page.Section("runs", "Runs", note + table)
 
 
-def _run_cells(label: str, run: runs.Run) -> list[str]:
+def _run_cells(label: str, run: runs.ReportedRun) -> list[str]:
     values = run.values
-    facts = (run.seed, run.round, len(values.client_ids))
     mean, hurt = statistics.mean(values, "personalized"), hurt_lib.pct_clients_hurt(values)
-    name = f"{run.dataset}: {label}"
-    shown = f"{mean:.5g}" if np.isfinite(mean) else "diverged"
-    return [run.run_id, name, *map(str, facts), shown, f"{hurt:.1f}", str(run.path)]
+    return [
+        run.run_id, f"{run.dataset}: {label}", str(run.seed), str(run.round),
+        str(len(values.client_ids)), f"{mean:.5g}" if np.isfinite(mean) else "diverged",
+        f"{hurt:.1f}", str(run.path),
+    ]  # fmt: skip

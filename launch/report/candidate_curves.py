@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from launch.report import deltas, style
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 from motley_tff.core import candidate_labels, candidates as candidates_lib
 from motley_tff.metrics import client_values, hurt, statistics
 
@@ -36,7 +36,7 @@ SIZE = "share of the personalization set used (%)"
 def _curves(
     comparison: Comparison, kind: candidate_labels.Kind, split: str = "test"
 ) -> pd.DataFrame:
-    def table(run: Run) -> pd.DataFrame:
+    def table(run: ReportedRun) -> pd.DataFrame:
         rows = [
             (x, statistics.mean_of_all(values, "personalized"), hurt.pct_clients_hurt(values))
             for x, values in values_at(run, kind, split).items()
@@ -62,7 +62,7 @@ epochs = functools.partial(_curves, kind="epoch")
 def sizes(comparison: Comparison) -> pd.DataFrame:
     """Returns the curves over the percentage of the personalization set that is used."""
 
-    def table(run: Run) -> pd.DataFrame | None:
+    def table(run: ReportedRun) -> pd.DataFrame | None:
         rows = run.reported("sizes")
         if rows is None:
             return None
@@ -74,7 +74,7 @@ def sizes(comparison: Comparison) -> pd.DataFrame:
 
 
 def values_at(
-    run: Run, kind: candidate_labels.Kind, split: str = "test"
+    run: ReportedRun, kind: candidate_labels.Kind, split: str = "test"
 ) -> dict[float, client_values.ClientValues]:
     """Returns `{x: the clients' values}` of a split, {} without candidates.
 
@@ -108,7 +108,7 @@ def group(labels: Sequence[str], kind: candidate_labels.Kind) -> dict[float, lis
     return groups
 
 
-def _pivot(run: Run, split: str) -> pd.DataFrame | None:
+def _pivot(run: ReportedRun, split: str) -> pd.DataFrame | None:
     """Returns a table [clients, candidates] of the metric, candidates in the file's order: the
     worst infinity where one diverged, not-a-number of a client without any value.
     """
@@ -158,7 +158,7 @@ def best(curve: pd.DataFrame, x: str, higher_is_better: bool) -> dict[str, Any]:
     The global model, at 0, hurts nobody, and is not meant. The range that was tried tells whether
     the best value is at its end.
     """
-    found: dict[str, Any] = {"tried": f"{curve[x].min():g} to {curve[x].max():g}"}
+    points: dict[str, Any] = {"tried": f"{curve[x].min():g} to {curve[x].max():g}"}
     personalized = curve[curve[x] > 0]
     for name, column, rows, ascending in (
         ("best mean", "mean", curve, not higher_is_better),
@@ -166,8 +166,8 @@ def best(curve: pd.DataFrame, x: str, higher_is_better: bool) -> dict[str, Any]:
     ):
         ordered = rows.dropna(subset=column).sort_values(column, ascending=ascending, kind="stable")
         if len(ordered):
-            found |= {name: ordered[column].iloc[0], f"{name} at": ordered[x].iloc[0]}
-    return found
+            points |= {name: ordered[column].iloc[0], f"{name} at": ordered[x].iloc[0]}
+    return points
 
 
 def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
@@ -181,8 +181,8 @@ def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
         if series.label not in {*shown.get("algorithm", ())} & {*chosen.get("algorithm", ())}:
             continue
         curve = chosen[chosen["algorithm"] == series.label]
-        found = best(curve, AXES["rate"], comparison.higher_is_better)
-        mean, least = found.get("best mean at"), found.get("fewest hurt at")
+        bests = best(curve, AXES["rate"], comparison.higher_is_better)
+        mean, least = bests.get("best mean at"), bests.get("fewest hurt at")
         if mean is not None and least is not None and mean != least:
             pairs = {f"rate {mean:g} (best mean in validation)": mean,
                      f"rate {least:g} (fewest hurt in validation)": least}  # fmt: skip

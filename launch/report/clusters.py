@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 
 _UNKNOWN = "clients"
 
@@ -33,7 +33,7 @@ def collapse(comparison: Comparison) -> pd.DataFrame:
     return pd.concat(curves) if curves else pd.DataFrame()
 
 
-def _shares(run: Run) -> pd.Series | None:
+def _shares(run: ReportedRun) -> pd.Series | None:
     """Returns the largest cluster's share by round, None without clusters."""
     table = run.table("rounds")
     if table is None:

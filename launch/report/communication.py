@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run, mean_of_all
+from launch.report.runs import ReportedRun, mean_of_all
 
 _BYTES = ["bytes_down_total", "bytes_up_total"]
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -25,7 +25,7 @@ def data(comparison: Comparison) -> pd.DataFrame:
     return curves if is_curve else pd.DataFrame()
 
 
-def _points(run: Run) -> pd.DataFrame | None:
+def _points(run: ReportedRun) -> pd.DataFrame | None:
     summary = run.table("summary")
     if summary is None or not {*_BYTES, "personalized_mean"} <= set(summary):
         return None

@@ -46,14 +46,14 @@ class Series(NamedTuple):
     label: str
     algorithm: str
     setting: Mapping[str, str]
-    runs: Sequence[runs_lib.Run]
+    runs: Sequence[runs_lib.ReportedRun]
 
     @property
     def num_seeds(self) -> int:
         """How many seeds there are; a run that was repeated under another name adds none."""
         return len({run.seed for run in self.runs})
 
-    def over_seeds(self, function: Callable[[runs_lib.Run], float]) -> "Value":
+    def over_seeds(self, function: Callable[[runs_lib.ReportedRun], float]) -> "Value":
         """Returns the mean and standard deviation over the seeds of a number of each run."""
         return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
@@ -123,7 +123,7 @@ class Comparison(NamedTuple):
 
     def over_seeds(
         self,
-        table: Callable[[runs_lib.Run], pd.DataFrame | None],
+        table: Callable[[runs_lib.ReportedRun], pd.DataFrame | None],
         key: str,
         sort: bool = True,
         shared: bool = False,
@@ -151,7 +151,7 @@ def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
     """Returns a comparison for each data set and metric that is there; UserError if runs are not
     scored on the same, unless they are compared `anyway`.
     """
-    groups: dict[tuple[str, str], tuple[list[runs_lib.Run], list[runs_lib.Sweep]]] = {}
+    groups: dict[tuple[str, str], tuple[list[runs_lib.ReportedRun], list[runs_lib.Sweep]]] = {}
     for run in inputs.runs:
         groups.setdefault((run.dataset, run.metric), ([], []))[0].append(run)
     for sweep in inputs.sweeps:
@@ -170,13 +170,13 @@ def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
     ]
 
 
-def _unlike(runs: Sequence[runs_lib.Run], anyway: bool) -> list[str]:
+def _unlike(runs: Sequence[runs_lib.ReportedRun], anyway: bool) -> list[str]:
     """Returns warnings of what runs differ in; of several seeds rows and scales may differ, which
     are compared within each.
     """
     times = Counter(run.run_id for run in runs)
     named = {r.run_id if times[r.run_id] == 1 else f"{r.path}/{r.run_id}": r for r in runs}
-    by_seed: dict[int, dict[str, runs_lib.Run]] = {}
+    by_seed: dict[int, dict[str, runs_lib.ReportedRun]] = {}
     for name, run in named.items():
         by_seed.setdefault(run.seed, {})[name] = run
     firsts = {}
@@ -191,15 +191,15 @@ def _unlike(runs: Sequence[runs_lib.Run], anyway: bool) -> list[str]:
     return warnings
 
 
-def _series(runs: Iterable[runs_lib.Run]) -> list[Series]:
-    by_algorithm: dict[str, list[runs_lib.Run]] = {}
+def _series(runs: Iterable[runs_lib.ReportedRun]) -> list[Series]:
+    by_algorithm: dict[str, list[runs_lib.ReportedRun]] = {}
     for run in runs:
         by_algorithm.setdefault(run.algorithm, []).append(run)
     ordered = sorted(by_algorithm, key=names.rank)
     return [series for name in ordered for series in _settings(name, by_algorithm[name])]
 
 
-def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
+def _settings(algorithm: str, runs: Sequence[runs_lib.ReportedRun]) -> list[Series]:
     """Returns the runs of one algorithm, apart where their flags differ."""
     # A flag that an older version did not have tells nothing.
     shared = sorted(set.intersection(*(set(run.flags) for run in runs)))
@@ -210,7 +210,7 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
     alike = values.groupby([np.array([run.seed for run in runs]), *differing])
     starts = [name for name in shared if "path_to_" in name]
     differing += [name for name in starts if alike[name].nunique().max() > 1]
-    groups: dict[tuple[str, ...], list[runs_lib.Run]] = {}
+    groups: dict[tuple[str, ...], list[runs_lib.ReportedRun]] = {}
     for run, setting in zip(runs, values[differing].to_numpy().tolist(), strict=True):
         groups.setdefault(tuple(setting), []).append(run)
     labels = _labels(names.title(algorithm), differing, sorted(groups))
@@ -225,7 +225,7 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.Run]) -> list[Series]:
     ]
 
 
-def _value(run: runs_lib.Run, flag: str) -> str:
+def _value(run: runs_lib.ReportedRun, flag: str) -> str:
     """Returns a flag's value as text: 3 and 3.0 are the same, lists are 0.1/0.2."""
     value = run.flags[flag]
     if isinstance(value, list):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from launch.report import style
 from launch.report.candidate_curves import group
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 
 # The epochs that the paper's figure shows.
 _EPOCHS = (1.0, 3.0, 5.0, 10.0, 15.0)
@@ -26,7 +26,7 @@ def data(comparison: Comparison) -> pd.DataFrame:
     return comparison.over_seeds(_points, "model", sort=False, shared=True)
 
 
-def _points(run: Run) -> pd.DataFrame | None:
+def _points(run: ReportedRun) -> pd.DataFrame | None:
     """Returns the models of a run, None if it was not scored outside."""
     rows, valid = run.reported("candidates"), run.reported("candidates", "valid")
     if rows is None or valid is None or "ood_value" not in rows or rows["ood_value"].isna().all():

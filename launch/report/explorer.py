@@ -17,7 +17,7 @@ import numpy as np
 
 from launch.report import page
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 from motley_tff.metrics import hurt as hurt_lib, statistics
 
 _EMPTY = 65_535
@@ -58,14 +58,14 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
     return page.Section("explorer", "Explorer", body, script=script, data={"runs": shown})
 
 
-def _named(runs: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
+def _named(runs: Iterable[tuple[str, ReportedRun]]) -> list[tuple[str, ReportedRun]]:
     """Returns runs with names that tell them apart: with their directories where they must be."""
     named = [(f"{label}, {run.dataset}, {run.run_id}", run) for label, run in runs]
     counts = collections.Counter(name for name, _ in named)
     return [(name if counts[name] == 1 else f"{name}, {run.path}", run) for name, run in named]
 
 
-def _values(run: Run) -> dict[str, np.ndarray]:
+def _values(run: ReportedRun) -> dict[str, np.ndarray]:
     """Returns every candidate's value for every client, and the chosen one's, which comes last."""
     table, baseline = run.reported("candidates"), run.values.baseline
     columns = {"baseline": np.where(np.isfinite(baseline), baseline, np.nan)}
@@ -82,7 +82,7 @@ def _values(run: Run) -> dict[str, np.ndarray]:
     return columns | {"personalized": run.values.personalized}
 
 
-def _encoded(name: str, run: Run) -> dict[str, Any]:
+def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
     """Returns what the script reads of a run; values are [num_candidates, num_clients]."""
     candidates = _values(run)
     values = np.array(list(candidates.values()), float)

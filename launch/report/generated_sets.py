@@ -48,8 +48,8 @@ def draw(path: pathlib.Path) -> Iterator[style.Drawn]:
 
 def _scores(rows: pd.DataFrame) -> list[str]:
     """Returns the scores that all rows have in both forms."""
-    given = [name for name in _SCORES if set(_forms_of(name)) <= set(rows)]
-    return [name for name in given if np.isfinite(rows[_forms_of(name)]).all(axis=None)]
+    named = [name for name in _SCORES if set(_forms_of(name)) <= set(rows)]
+    return [name for name in named if np.isfinite(rows[_forms_of(name)]).all(axis=None)]
 
 
 def _forms_of(name: str) -> list[str]:
@@ -120,12 +120,12 @@ def _pictures(table: pd.DataFrame) -> style.Drawn | None:
     beside = [row for row in rows if row["source"] != _CHECKPOINT]
     ordered = _spread(ordered, _NUM_ROWS - min(len(beside), _MOST_BESIDE))
     chosen = [*ordered, *_spread(beside, _NUM_ROWS - len(ordered))]
-    found = [(row, kept) for row in chosen if (kept := _some_pictures(row)) is not None]
-    if not found:
+    strips = [(row, kept) for row in chosen if (kept := _some_pictures(row)) is not None]
+    if not strips:
         return None
-    figure = Figure(figsize=(style.COLUMN_WIDTH, 0.62 * len(found)), layout="constrained")
-    axes = figure.subplots(len(found), 1, squeeze=False)[:, 0]
-    for ax, (row, pictures) in zip(axes, found, strict=True):
+    figure = Figure(figsize=(style.COLUMN_WIDTH, 0.62 * len(strips)), layout="constrained")
+    axes = figure.subplots(len(strips), 1, squeeze=False)[:, 0]
+    for ax, (row, pictures) in zip(axes, strips, strict=True):
         strip = np.concatenate(list(pictures), axis=1)
         ax.imshow(strip.squeeze(), cmap="gray" if strip.shape[-1] != 3 else None)
         ax.axis("off")

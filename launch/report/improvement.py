@@ -14,21 +14,23 @@ from matplotlib.figure import Figure
 
 from launch.report import names, style
 from launch.report.comparisons import Comparison
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 from motley_tff.metrics import quantum_of_improvement
 
 
 class References(NamedTuple):
     """The runs whose models others are compared with, `{seed: run}`."""
 
-    fedavg: Mapping[int, Run]
-    local: Mapping[int, Run]
+    fedavg: Mapping[int, ReportedRun]
+    local: Mapping[int, ReportedRun]
 
-    def knows(self, run: Run, with_local: bool) -> bool:
+    def knows(self, run: ReportedRun, with_local: bool) -> bool:
         """Returns whether there is what a run's gains are over."""
         return run.seed in self.fedavg and (run.seed in self.local or not with_local)
 
-    def gains(self, run: Run, with_local: bool = True, own_global: bool = True) -> np.ndarray:
+    def gains(
+        self, run: ReportedRun, with_local: bool = True, own_global: bool = True
+    ) -> np.ndarray:
         """Returns F of the test clients that are in all runs that it is of, [clients].
 
         Args:
@@ -74,7 +76,7 @@ def data(comparison: Comparison) -> pd.DataFrame:
     return pd.concat(tables) if tables else pd.DataFrame()
 
 
-def quantum(personal: Run, fedavg: Run, local: Run | None) -> np.ndarray:
+def quantum(personal: ReportedRun, fedavg: ReportedRun, local: ReportedRun | None) -> np.ndarray:
     """Returns F of the test clients that are in all these runs, [clients]."""
     models = [(personal, "personalized"), (fedavg, "baseline"), (local, "personalized")]
     columns = [

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     is_percent: bool = False
 
 
-class Table(NamedTuple):
+class PaperTable(NamedTuple):
     """A table as text: `cells` hold the algorithm, what is shown, and a column a data set."""
 
     number: int
@@ -79,9 +79,9 @@ def entries(series: Series) -> Iterator[Entry]:
             yield percent('% clients "hurt"', "pct_clients_hurt")
 
 
-def tables(comparisons: Sequence[Comparison]) -> list[Table]:
+def tables(comparisons: Sequence[Comparison]) -> list[PaperTable]:
     """Returns Tables 4 and 6 of cross-device data sets, 5 and 7 of silos, as far as there are."""
-    result = []
+    tables = []
     for is_silo, numbers in ((False, (4, 6)), (True, (5, 7))):
         compared = [c for c in comparisons if c.series and c.is_silo == is_silo]
         columns = [[e for series in c.series for e in entries(series)] for c in compared]
@@ -90,9 +90,9 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
             kind = "cross-silo" if is_silo else "cross-device"
             short = f"Test metrics, {kind}: mean ± std over clients, averaged over seeds"
             full = f"Test metrics, {kind}: every number ± its std over seeds"
-            result.append(Table(numbers[0], short, header, _cells(columns, is_silo, False)))
-            result.append(Table(numbers[1], full, header, _cells(columns, is_silo, True)))
-    return sorted(result, key=lambda table: table.number)
+            tables.append(PaperTable(numbers[0], short, header, _cells(columns, is_silo, False)))
+            tables.append(PaperTable(numbers[1], full, header, _cells(columns, is_silo, True)))
+    return sorted(tables, key=lambda table: table.number)
 
 
 def _cells(columns: Sequence[Sequence[Entry]], is_silo: bool, with_seeds: bool) -> list[list[str]]:
@@ -112,7 +112,8 @@ def _printed(
         if mean is None:
             yield (group, statistic), words
         elif is_percent:
-            yield (group, statistic), _percent(mean, with_seeds)
+            shown = mean if with_seeds else Value(mean.mean, math.nan)
+            yield (group, statistic), over_seeds(shown, 1, 1, "%")
         elif with_seeds and std is not None:
             yield (group, f"{statistic}: mean"), over_seeds(mean, mean_digits, mean_digits)
             yield (group, f"{statistic}: std"), over_seeds(std, std_digits, mean_digits)
@@ -121,26 +122,18 @@ def _printed(
             yield (group, statistic), over_seeds(value, mean_digits, std_digits)
 
 
-def over_seeds(value: Value, digits: int, std_digits: int) -> str:
-    """Returns "0.844 ± .10" as the paper writes it: no zero before the point of the second.
+def over_seeds(value: Value, digits: int, std_digits: int, unit: str = "") -> str:
+    """Returns "0.844 ± .10" as the paper writes it: no zero before the point of the second, unless
+    it has a unit.
 
     `digits` after the point; a std that is not finite is left out.
     """
     if not math.isfinite(value.mean):
         return _MISSING
-    mean = f"{value.mean:.{digits}f}"
+    mean, std = f"{value.mean:.{digits}f}{unit}", f"{value.std:.{std_digits}f}{unit}"
     if not math.isfinite(value.std):
         return mean
-    std = f"{value.std:.{std_digits}f}"
-    return f"{mean} ± {std[1:] if std.startswith('0.') else std}"
-
-
-def _percent(value: Value, with_seeds: bool) -> str:
-    if not math.isfinite(value.mean):
-        return _MISSING
-    if not with_seeds or not math.isfinite(value.std):
-        return f"{value.mean:.1f}%"
-    return f"{value.mean:.1f}% ± {value.std:.1f}%"
+    return f"{mean} ± {std[1:] if std.startswith('0.') and not unit else std}"
 
 
 # Of the tables' numbers as a file: one number a cell.

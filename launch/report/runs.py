@@ -41,7 +41,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """One run at the round that is reported.
 
     Attributes:
@@ -134,7 +134,7 @@ class Inputs(NamedTuple):
     any of these what is there instead.
     """
 
-    runs: list[Run]
+    runs: list[ReportedRun]
     sweeps: list[Sweep]
     generators: list[pathlib.Path]
     tables: dict[str, list[pathlib.Path]]
@@ -158,8 +158,8 @@ def find(paths: Sequence[str]) -> Inputs:
     inputs = Inputs([], [], [], {name: [] for name in _TABLES}, [])
     seen: set[pathlib.Path] = set()
 
-    def take_new(found: Iterable[pathlib.Path]) -> list[pathlib.Path]:
-        new = [path for path in found if path.resolve() not in seen]
+    def take_new(places: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+        new = [path for path in places if path.resolve() not in seen]
         seen.update(path.resolve() for path in new)
         return new
 
@@ -183,9 +183,9 @@ def find(paths: Sequence[str]) -> Inputs:
     if inputs.runs or inputs.sweeps or any(inputs.tables.values()):
         return inputs
     if inputs.generators:
-        found = "a run of generative_trainer, whose own tables score nets, not pictures"
+        kind = "a run of generative_trainer, whose own tables score nets, not pictures"
         advice = "score these with motley_generative, and give the directory of its output"
-        raise UserError(str(inputs.generators[0]), found, advice=advice)
+        raise UserError(str(inputs.generators[0]), kind, advice=advice)
     if inputs.missing:
         raise inputs.missing[0]
     return inputs
@@ -224,8 +224,8 @@ def _sweep(path: pathlib.Path, flags: Mapping[str, Any]) -> Sweep:
     rows = read(path / "sweep.csv", _SWEEP)
     finished = rows[rows["status"] == "finished"]
     if finished.empty:
-        table, found = str(path / "sweep.csv"), f"no finished run in {len(rows)} rows"
-        raise UserError(table, found, "one or more", "see its column `reason`")
+        table, lack = str(path / "sweep.csv"), f"no finished run in {len(rows)} rows"
+        raise UserError(table, lack, "one or more", "see its column `reason`")
     first = finished.iloc[0]
     dataset, higher = dataset_named(first["dataset"], flags), bool(first["higher_is_better"])
     return Sweep(path, dataset, first["metric"], higher, finished, len(rows) - len(finished))
@@ -253,19 +253,19 @@ def _run(
     flags: Mapping[str, Any],
     run_id: str,
     evaluations: Sequence[client_tables.Evaluation],
-) -> Run:
+) -> ReportedRun:
     flags = _flags(path) or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
     number = _reported_round(evaluations, selects)
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
-        found = f"no test clients with personalized models in round {number} of run {run_id!r}"
+        lack = f"no test clients with personalized models in round {number} of run {run_id!r}"
         expected = "the table of a run that came to its end"
-        raise UserError(str(path / "clients.csv"), found, expected)
+        raise UserError(str(path / "clients.csv"), lack, expected)
     keys, algorithm = by_split["test"].keys, by_split["test"].keys.get("algorithm") or run_id
     if algorithm == "hypcluster" and number == 0:
         algorithm = names.ENSEMBLE
-    return Run(
+    return ReportedRun(
         path=path,
         run_id=run_id,
         dataset=dataset_named(keys.get("dataset") or "unnamed data", flags),

@@ -58,7 +58,7 @@ def draw(path: pathlib.Path, number: int | None = None) -> Iterator[Drawn]:
         return
     name = next(iter(by_class))
     if len(by_class) > 1:
-        aucs = {name: roc_auc.summarize(*of["baseline"]) for name, of in by_class.items()}
+        aucs = {name: roc_auc.summarize(*models["baseline"]) for name, models in by_class.items()}
         name = max(aucs, key=lambda c: np.nan_to_num(_gap(aucs[c]), nan=-1.0))
         yield _classes(aucs)
     facts: dict[str, Any] = {"class, against the rest": name} if len(by_class) > 1 else {}
@@ -82,8 +82,8 @@ def _models(table: "pd.DataFrame") -> dict[str, _Examples]:
     return examples
 
 
-def _gap(found: roc_auc.RocAuc) -> float:
-    return abs(found.pooled - found.mean_over_clients)
+def _gap(auc: roc_auc.RocAuc) -> float:
+    return abs(auc.pooled - auc.mean_over_clients)
 
 
 def _classes(aucs: dict[Any, roc_auc.RocAuc]) -> Drawn:
@@ -91,7 +91,7 @@ def _classes(aucs: dict[Any, roc_auc.RocAuc]) -> Drawn:
     figure, [[ax]] = style.panels(1, height=0.8 + 0.16 * len(aucs))
     places = np.arange(len(aucs))
     for name, look in style.styles(_AVERAGES).items():
-        values = [getattr(found, name) for found in aucs.values()]
+        values = [getattr(auc, name) for auc in aucs.values()]
         label = name.replace("_", " ")
         ax.scatter(values, places, s=12, color=look.colour, marker=look.marker, label=label)
     ax.set_yticks(places, list(aucs), parse_math=False)
@@ -101,8 +101,8 @@ def _classes(aucs: dict[Any, roc_auc.RocAuc]) -> Drawn:
     return Drawn("classes", figure, [{"class": name, **_numbers(aucs[name])} for name in aucs])
 
 
-def _numbers(found: roc_auc.RocAuc) -> dict[str, float]:
-    return dict(zip(_TITLES, (getattr(found, name) for name in _AVERAGES), strict=True))
+def _numbers(auc: roc_auc.RocAuc) -> dict[str, float]:
+    return dict(zip(_TITLES, (getattr(auc, name) for name in _AVERAGES), strict=True))
 
 
 def _densities(examples: _Examples, facts: dict[str, Any]) -> Drawn:
@@ -117,7 +117,7 @@ def _densities(examples: _Examples, facts: dict[str, Any]) -> Drawn:
     axes[-1][0].set_xlabel("score")
     lines = {name: axes[0][0].plot([], [], **look.options)[0] for name, look in looks.items()}
     style.legend_of(figure, lines)
-    negatives, positives = (_LIKENESS[of.is_alike] for of in roc_auc.homogeneities(*examples))
+    negatives, positives = (_LIKENESS[test.is_alike] for test in roc_auc.homogeneities(*examples))
     row = {"clients": len(np.unique(examples.ids)), "negatives": negatives, "positives": positives}
     return Drawn("densities", figure, [{**row, **facts}])
 
@@ -162,10 +162,10 @@ def _averages(examples: dict[str, _Examples]) -> Drawn:
 def _trust(examples: _Examples) -> dict[str, Any]:
     """Returns which average may be trusted, and what that rests on."""
     tests, clients = roc_auc.homogeneities(*examples), roc_auc.of_clients(*examples)
-    found = roc_auc.equals_pooled(clients, *tests)
+    trusted = roc_auc.equals_pooled(clients, *tests)
     return {
         "negatives": _LIKENESS[tests[0].is_alike],
         "positives": _LIKENESS[tests[1].is_alike],
         "clients of one class": int(np.isnan(clients.roc_auc).sum()),
-        "average to trust": found.replace("_", " ") or "not known",
+        "average to trust": trusted.replace("_", " ") or "not known",
     }

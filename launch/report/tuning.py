@@ -1,4 +1,4 @@
-"""Hyperparameters chosen by each silo against one choice for all (Motley's Figures 7 and 11)."""
+"""Candidates chosen per client against one global choice (Motley's Figures 7 and 11)."""
 
 import dataclasses
 from typing import Any
@@ -10,31 +10,33 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison, Series, Value
+from motley_tff.core import candidates
 from motley_tff.metrics import statistics
 
-WAYS = ("before", "one for all", "own")
-_COLUMNS = (
-    "candidate_global", "candidate_per_client", "personalized_global", "personalized_per_client"
-)  # fmt: skip
+MODELS = ("before", *candidates.TUNINGS)
 
 
 def data(comparison: Comparison) -> pd.DataFrame:
-    """Returns a row for each algorithm in which the two ways choose differently: of `WAYS` the mean
-    over silos and its deviation over seeds (`_std`), of two of them how many are hurt, and `gains`
-    in these, [2, silos].
+    """Returns a row for each algorithm in which the two ways choose differently: of `MODELS` the
+    mean over silos and its deviation over seeds (`_std`), of the ways how many are hurt, and
+    `gains` in these, [2, silos].
     """
     return pd.DataFrame(comparison.of_series(_row))
 
 
 def _row(series: Series) -> dict[str, Any] | None:
-    runs = [r for r in series.runs if set(_COLUMNS) <= set(r.rows) and r.has_trained_baseline]
-    if not any((r.rows["candidate_global"] != r.rows["candidate_per_client"]).any() for r in runs):
+    chosen = [f"candidate_{way}" for way in candidates.TUNINGS]
+    runs = [r for r in series.runs if {*chosen} <= {*r.rows} and r.has_trained_baseline]
+    if not any(run.rows[chosen].nunique(axis=1).gt(1).any() for run in runs):
         return None
     ways = {
         way: [
-            dataclasses.replace(r.values, personalized=r.rows[name].to_numpy(float)) for r in runs
+            dataclasses.replace(
+                r.values, personalized=r.rows[f"personalized_{way}"].to_numpy(float)
+            )
+            for r in runs
         ]
-        for way, name in zip(WAYS[1:], _COLUMNS[2:], strict=True)
+        for way in candidates.TUNINGS
     }
     gains = np.array([np.concatenate([values.delta for values in way]) for way in ways.values()])
     shown = np.isfinite(gains).all(axis=0)
@@ -48,7 +50,7 @@ def _row(series: Series) -> dict[str, Any] | None:
         means = [statistics.mean_of_all(of_run, "personalized") for of_run in values]
         row[way], row[f"{way}_std"] = Value.of(means, seeds)
         is_hurt = np.concatenate([of_run.is_hurt[of_run.is_scored] for of_run in values])
-        row[f"hurt, {way} (%)"] = 100.0 * float(np.mean(is_hurt))
+        row[f"hurt, {way} (%)"] = 100.0 * is_hurt.mean()
     return row
 
 
@@ -56,14 +58,14 @@ def draw(rows: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Fi
     """Draws for each algorithm the means on the left and the silos' gains on the right."""
     figure, axes = style.panels(len(rows), 2, height=1.6, width_ratios=(1, 1.3))
     for [left, right], row in zip(axes, rows.to_dict("records"), strict=True):
-        for place, (way, look) in enumerate(style.styles(WAYS).items()):
-            style.point(left, place, row[way], look, yerr=row[f"{way}_std"])
-        left.set_xticks(range(len(WAYS)), [way.replace(" ", "\n", 1) for way in WAYS], fontsize=6)
-        left.set_xlim(-0.5, len(WAYS) - 0.5)
+        for place, (model, look) in enumerate(style.styles(MODELS).items()):
+            style.point(left, place, row[model], look, yerr=row[f"{model}_std"])
+        left.set_xticks(range(len(MODELS)), [m.replace("_", "\n") for m in MODELS], fontsize=6)
+        left.set_xlim(-0.5, len(MODELS) - 0.5)
         left.set_title(style.wrapped(row["algorithm"], 21), fontsize=7)
         left.set_ylabel(comparison.metric_label, fontsize=7)
         _silos(right, row["gains"])
-        hurt = " → ".join(f"{row[f'hurt, {way} (%)']:.1f}%" for way in WAYS[1:])
+        hurt = " → ".join(f"{row[f'hurt, {way} (%)']:.1f}%" for way in candidates.TUNINGS)
         right.set_title(f"{hurt} hurt", fontsize=7)
     return figure
 
@@ -79,8 +81,8 @@ def _silos(ax: Axes, gains: np.ndarray) -> None:
     ax.plot(limits, limits, color=style.GREY, linewidth=0.7)
     for line in (ax.axhline, ax.axvline):
         line(0.0, color="black", linewidth=0.6, linestyle="--")
-    ax.set_xlabel("gain, one for all", fontsize=7)
-    ax.set_ylabel("gain, own", fontsize=7)
+    ax.set_xlabel("gain, global", fontsize=7)
+    ax.set_ylabel("gain, per_client", fontsize=7)
 
 
 def numbers(rows: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ import os
 import pathlib
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from absl import flags
 from datasets.models import users_model
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
 from motley_tff import commandline
+from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import run_directory
@@ -38,7 +38,6 @@ _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
 # Seconds a run on one core, at the least: in a compiled call (Ditto on School, 500 rounds), and as
 # a process, most of it starting.
 _SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
-_SECONDS_BETWEEN_LINES = 30.0
 _OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
 # What a directory is said to hold of where two values would tell a reader nothing.
 _STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
@@ -117,17 +116,17 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     """Returns {name of its directory: a grid}; UserError if one cannot be read, or two would have
     one directory.
     """
-    found: dict[str, grids.Grid] = {}
+    read: dict[str, grids.Grid] = {}
     for path in map(pathlib.Path, grid_files):
         grid, name = grids.read(path, fixed), grids.directory_name(path, fixed)
         try:
             run_directory.check_name(name)
         except UserError as error:
             raise UserError(str(path), name, error.expected, "rename the file") from error
-        if name in found:
+        if name in read:
             raise UserError(str(path), f"a second grid called {name}", advice="give each once")
-        found[name] = grid
-    return found
+        read[name] = grid
+    return read
 
 
 def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
@@ -189,8 +188,8 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
             f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
             f"{plan.num_runs} runs"
         )
-    found = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
-    raise UserError("", found, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
+    work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
+    raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
 
 
 @contextlib.contextmanager
@@ -228,10 +227,10 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
         if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
-            found = f"results of {_STORED.get(name, f'{name} {before}')}"
+            stored = f"results of {_STORED.get(name, f'{name} {before}')}"
             expected = "" if name in _STORED else str(now[name])
             advice = f"{_OTHER_ROOT}, or move them away"
-            raise UserError(str(directory.path), found, expected, advice)
+            raise UserError(str(directory.path), stored, expected, advice)
 
 
 def _run_tasks(
@@ -239,40 +238,27 @@ def _run_tasks(
 ) -> None:
     """Runs what is not finished, in processes here or, with what they ask for, as Slurm's jobs."""
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
+    if not waiting:
+        return
     for task in waiting:  # What failed is tried again.
         results.path_of(directory, task).unlink(missing_ok=True)
-    progress = _Progress(plan, sum(len(task.runs) for task in waiting))
-    at_once = at_once or max(1, len(waiting))
-    if jobs is None:
-        processes.run(plan, directory, waiting, at_once, progress.done)
-    else:
-        slurm.run(directory, waiting, at_once, progress.done, jobs)
+    progress, failed = TerminalProgress(), [0]
+    num_waiting = sum(len(task.runs) for task in waiting)
+    progress.start("runs", plan.num_runs, plan.num_runs - num_waiting)
 
-
-class _Progress:
-    """A line on stderr now and then: how many runs are done, and how long the rest may take."""
-
-    def __init__(self, plan: plans.Plan, left: int):
-        self._total, self._left, self._todo = plan.num_runs, left, left
-        self._failed = 0
-        self._start = self._last = time.monotonic()
-
-    def done(self, task: plans.Task, content: dict[str, Any]) -> None:
-        """Counts a task that ended, and prints a line now and then."""
+    def count(task: plans.SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
             raise UserError(where, advice="mend that, and give the same command to go on")
-        self._left -= len(task.runs)
-        self._failed += sum(row["status"] == "failed" for row in content["runs"])
-        now = time.monotonic()
-        if not self._left or now - self._last > _SECONDS_BETWEEN_LINES:
-            self._last = now
-            rate = (self._todo - self._left) / (now - self._start)
-            print(
-                f"{self._total - self._left}/{self._total} runs, {self._failed} failed, "
-                f"{self._left / rate / 60:.0f} min left",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+        failed[0] += sum(row["status"] == "failed" for row in content["runs"])
+        progress.advance(len(task.runs), failed=failed[0])
+
+    at_once = at_once or len(waiting)
+    if jobs is None:
+        processes.run(plan, directory, waiting, at_once, count)
+    else:
+        slurm.run(directory, waiting, at_once, count, jobs)
+    progress.finish()
 
 
 def _closing_text(

@@ -32,6 +32,7 @@ import math
 import os
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -48,9 +49,7 @@ from trainers import TRAINERS, algorithm_flags, optimizer_flags, option_flags, p
 
 _REQUIRED = ("algorithm", "dataset", "trainer")
 SECTIONS = ("fixed", "inside", "grid")
-_KEYS = (*_REQUIRED, *SECTIONS, "settings", "choose_by", "paper")
 NOTHING = "nothing"
-_CHOOSE_BY = ("personalized", "baseline", NOTHING)
 # What a sweep itself tells a trainer.
 _SWEEP_FLAGS = frozenset(
     {"experiment_name", "root_output_dir", "dataset_name", "base_random_seed", "data_dir",
@@ -59,6 +58,7 @@ _SWEEP_FLAGS = frozenset(
 # Of a directory.
 _LONGEST_NAME = 128
 _FIXED = errors.name("fixed")
+_ONE_TOO_MANY = "leave one of them out"
 _LAUNCH = pathlib.Path(__file__).parents[1]
 _SHIPPED = (_LAUNCH / "grids", _LAUNCH / "experiments")
 
@@ -83,7 +83,8 @@ class Grid:
     @functools.cached_property
     def flags(self) -> dict[str, flags.Flag]:
         """Its trainer's flags, by their first names."""
-        return {name: made.flag for name, made in algorithm_flags.make(self.trainer).items()}
+        options_of_trainer = algorithm_flags.make(self.trainer)
+        return {name: option.flag for name, option in options_of_trainer.items()}
 
     def parsed(self, flag: str, text: str) -> Any:
         """Returns the value of a flag's text; UserError if its trainer takes no such."""
@@ -104,8 +105,13 @@ class Grid:
             flag: value
             for flag, value in self.fixed.items()
             if (parameter := optimizer_flags.parameter_behind(flag)) is None
-            or _chosen(self.flags, parameter.choice, chosen) == parameter.optimizer
+            or self.optimizer(parameter.choice, chosen) == parameter.optimizer
         }
+
+    def optimizer(self, choice: str, values: Mapping[str, str]) -> str | None:
+        """Returns what a flag's value chooses, or its default; None if its trainer has no such."""
+        known = self.flags.get(choice)
+        return values.get(choice) or (known.default if known is not None else None)
 
     @property
     def num_points(self) -> int:
@@ -143,25 +149,50 @@ class Grid:
         return {**of_settings, **self.grid}
 
 
-class Entry(NamedTuple):
-    """What a file gives a flag: on which line, in which section, and beside which other flags of a
-    setting. Line 0 is the command line's `--fixed`.
-    """
+class _Text(str):
+    """What a file says, and on which line; what the command line says is on none."""
+
+    line = 0
+
+
+class _FlagValues(NamedTuple):
+    """The values of a flag: on which line, in which section, beside which others of a setting."""
 
     line: int
     section: str
     flag: str
-    values: tuple[str, ...]
+    values: Sequence[str]
     setting: Mapping[str, str] = MappingProxyType({})
 
 
-def parse(path: pathlib.Path) -> tuple[Grid, list[Entry]]:
-    """Returns the grid of a file, and its entries, whose values its trainer has yet to see.
+def _flag_values(grid: Grid) -> Iterator[_FlagValues]:
+    """Yields the flags of a grid, in the order of sections."""
+    for section in SECTIONS:
+        for flag, values in getattr(grid, section).items():
+            texts = (values,) if section == "fixed" else values
+            yield _FlagValues(getattr(texts[0], "line", 0), section, flag, texts)
+    for setting in grid.settings:
+        for flag, text in setting.items():
+            yield _FlagValues(getattr(text, "line", 0), "settings", flag, (text,), setting)
+
+
+def parse(path: pathlib.Path) -> Grid:
+    """Returns the grid of a file, whose values its trainer has yet to see.
 
     UserError, with the line where there is one, if the file cannot be read or is no grid.
     """
     with errors.at(path):
-        return _grid(_compose(path))
+        content = _read(_compose(path), _FORM, "the grid")
+        if lacking := [key for key in _REQUIRED if key not in content]:
+            raise UserError("", f"no key {lacking[0]}", f"the keys {', '.join(_REQUIRED)}")
+        with _at(f"line {content['dataset'].line}"):
+            datasets.check_name(content["dataset"])
+        grid = Grid(**{**{name: {} for name in SECTIONS}, **content})
+        if not (grid.grid or grid.inside or grid.settings):
+            raise UserError("grid", None, "a flag and its values")
+        _check_places(grid)
+        _check_optimizers(grid)
+        return grid
 
 
 def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) -> Grid:
@@ -169,7 +200,7 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
 
     UserError as `parse`, and if the trainer refuses a flag or a value.
     """
-    grid, entries = parse(path)
+    grid = parse(path)
     with errors.at("--fixed"):
         for flag in fixed:
             _refuse_sweeps_own(flag)
@@ -183,13 +214,10 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
         grid, fixed={**grid.fixed, **fixed}, inside=left(grid.inside), grid=left(grid.grid),
         settings=tuple(settings.values()),
     )  # fmt: skip
-    entries = [entry for entry in entries if entry.flag not in fixed]
-    entries += [Entry(0, "fixed", flag, (value,)) for flag, value in fixed.items()]
-    for entry in entries:
-        with _at(f"{path} line {entry.line}" if entry.line else f"{path}, --fixed"):
-            is_list = entry.section == "inside"
-            for text in [",".join(entry.values)] if is_list else entry.values:
-                grid.parsed(entry.flag, text)
+    for line, section, flag, texts, _ in _flag_values(grid):
+        with _at(f"{path} line {line}" if line else f"{path}, --fixed"):
+            for text in [",".join(texts)] if section == "inside" else texts:
+                grid.parsed(flag, text)
     with _at(path):
         _check_algorithms(grid)
     return grid
@@ -210,21 +238,15 @@ def _refuse_sweeps_own(flag: str) -> None:
         raise UserError(f"--{flag}", "what motley_sweep itself says", advice="leave it out")
 
 
-def _chosen(known: Mapping[str, flags.Flag], choice: str, given: Mapping[str, str]) -> str | None:
-    """Returns the optimizer that is given, or a trainer's default; None if it has no such."""
-    return given.get(choice) or (known[choice].default if choice in known else None)
-
-
 def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
     """Returns `{flag: value}` of texts such as `partition=iid`; UserError if one is not such."""
     pairs = [text.lstrip("-").partition("=") for text in texts]
     for text, (flag, _, value) in zip(texts, pairs, strict=True):
         if not flag or not value:
             raise UserError(_FIXED, text, "FLAG=VALUE, such as total_rounds=20")
-    flags_given = [flag for flag, _, _ in pairs]
-    for flag in flags_given:
-        if flags_given.count(flag) > 1:
-            raise UserError(_FIXED, flag, "each flag once", "leave one of them out")
+    for flag, times in Counter(flag for flag, _, _ in pairs).items():
+        if times > 1:
+            raise UserError(_FIXED, flag, "each flag once", _ONE_TOO_MANY)
     return {flag: value for flag, _, value in pairs}
 
 
@@ -242,12 +264,8 @@ def directory_name(path: pathlib.Path, fixed: Mapping[str, str]) -> str:
 
 def _check_algorithms(grid: Grid) -> None:
     """Refuses optimizers under which a combination's algorithm would not be itself."""
-    default, plain = algorithms.DEFAULTS.get(grid.trainer, ""), algorithms.FedAvg.check
-    named = {grid.fixed.get("algorithm", default), *grid.tried.get("algorithm", ())}
-    offered = algorithms.offered_by(grid.trainer).items()
-    picky = {name: kind for name, kind in offered if name in named and kind.check is not plain}
-    if not picky:
-        return
+    offered, plain = algorithms.offered_by(grid.trainer), algorithms.FedAvg.check
+    picky = {name: kind for name, kind in offered.items() if kind.check is not plain}
     parts = (o for kind in picky.values() for o in options.options(kind, grid.trainer))
     deciding = {"algorithm", *(option.name.flag for option in parts if not option.field)}
     searched = {f: v for f, v in grid.grid.items() if optimizer_flags.first_name(f) in deciding}
@@ -255,13 +273,10 @@ def _check_algorithms(grid: Grid) -> None:
         grid.settings or ({},), itertools.product(*searched.values())
     ):
         point = {**setting, **dict(zip(searched, texts, strict=True))}
-        given = {**grid.fixed_of(point), **point}
-        name = given.get("algorithm", default)
+        flags = {**grid.fixed_of(point), **point}
+        name = flags.get("algorithm", algorithms.DEFAULTS.get(grid.trainer, ""))
         if name in picky:
-            values = {
-                optimizer_flags.first_name(flag): grid.parsed(flag, text)
-                for flag, text in given.items()
-            }
+            values = {optimizer_flags.first_name(f): grid.parsed(f, v) for f, v in flags.items()}
             option_flags.value_of(picky[name], values, grid.trainer).check()
 
 
@@ -287,113 +302,77 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     return node
 
 
-def _grid(node: yaml.Node) -> tuple[Grid, list[Entry]]:
-    """Returns a document's grid and its entries, in the order of sections."""
-    nodes = _mapping(node, "the grid", _KEYS)
-    for key in _REQUIRED:
-        if key not in nodes:
-            raise UserError("", f"no key {key}", f"the keys {', '.join(_REQUIRED)}")
-    about: dict[str, Any] = {key: _scalar(nodes[key], key) for key in _REQUIRED}
-    _one_of(nodes["trainer"], "trainer", TRAINERS)
-    with _at(_line(nodes["dataset"])):
-        datasets.check_name(about["dataset"])
-    if "choose_by" in nodes:
-        about["choose_by"] = _one_of(nodes["choose_by"], "choose_by", _CHOOSE_BY)
-    if "paper" in nodes:
-        about["paper"] = _paper(nodes["paper"])
-    entries = [entry for name in SECTIONS if name in nodes for entry in _section(name, nodes[name])]
-    settings = _settings(nodes["settings"]) if "settings" in nodes else []
-    sections: dict[str, Any] = {name: {} for name in SECTIONS}
-    for entry in entries:
-        is_one = entry.section == "fixed"
-        sections[entry.section][entry.flag] = entry.values[0] if is_one else entry.values
-    if not sections["grid"] and not sections["inside"] and not settings:
-        raise UserError("grid", None, "a flag and its values")
-    entries += [Entry(line, "settings", f, (v,), s) for line, s in settings for f, v in s.items()]
-    grid = Grid(**about, **sections, settings=tuple(setting for _, setting in settings))
-    _check_places(entries)
-    _check_optimizers(grid, entries)
-    return grid, entries
+def _read(node: yaml.Node, form: Any, name: str) -> Any:
+    """Returns what a node holds; UserError, with its line, if it is of another form.
 
-
-def _section(name: str, node: yaml.Node) -> Iterator[Entry]:
-    for flag, value in _mapping(node, name).items():
-        values = (_scalar(value, flag),) if name == "fixed" else _list(value, flag)
-        yield Entry(value.start_mark.line + 1, name, flag, values)
-
-
-def _settings(node: yaml.Node) -> list[tuple[int, dict[str, str]]]:
-    """Returns flags that go together, with the line of each setting."""
-    settings: list[tuple[int, dict[str, str]]] = []
-    for item in _items(node, "settings", "a list of mappings of flags"):
-        flags = {f: _scalar(value, f) for f, value in _mapping(item, "a setting").items()}
-        if any(flags == other for _, other in settings):
-            raise UserError(_line(item), "a setting a second time", advice="leave one out")
-        settings.append((item.start_mark.line + 1, flags))
-    return settings
-
-
-def _paper(node: yaml.Node) -> dict[str, Any]:
-    paper: dict[str, Any] = {}
-    for key, value in _mapping(node, "paper", ("source", "best", *columns.STATISTICS)).items():
-        if key == "source":
-            paper[key] = _scalar(value, key)
-        elif key == "best":
-            paper[key] = {flag: _scalar(one, flag) for flag, one in _mapping(value, key).items()}
-        else:
-            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            paper[key] = [number(_scalar(part, key)) for part in parts]
-            if not 1 <= len(parts) <= 2 or str in map(type, paper[key]):
-                raise UserError(f"{_line(value)} {key}", None, "[mean, std over seeds]")
-    return paper
-
-
-def _mapping(
-    node: yaml.Node, name: str, known: Sequence[str] | None = None
-) -> dict[str, yaml.Node]:
-    if not isinstance(node, yaml.MappingNode) or not node.value:
-        raise UserError(f"{_line(node)} {name}", None, "lines of key: value")
-    nodes: dict[str, yaml.Node] = {}
-    for key_node, value in node.value:
-        key = _scalar(key_node, "a key")
-        if known is not None and key not in known:
-            expected = f"one of {', '.join(known)}"
-            raise UserError(_line(key_node), f"key {key}", expected, _near(key, known))
-        if key in nodes:
-            raise UserError(_line(key_node), f"a second {key}", advice="leave one of them out")
-        nodes[key] = value
-    return nodes
-
-
-def _scalar(node: yaml.Node, name: str) -> str:
+    A form is `str`, a tuple of allowed texts, a list of the form of its items, a dictionary of the
+    forms of its keys, with the key `str` for all others, or a function of the node and its name.
+    """
+    where = f"line {node.start_mark.line + 1} {name}"
+    if isinstance(form, dict):
+        return _read_mapping(node, form, where)
+    if isinstance(form, list):
+        return _read_list(node, form[0], name, where)
+    if not isinstance(form, tuple) and form is not str:
+        return form(node, name)
     if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null") or not node.value:
-        raise UserError(f"{_line(node)} {name}", None, "one value")
-    return str(node.value)
+        raise UserError(where, None, "one value")
+    if isinstance(form, tuple) and node.value not in form:
+        expected = f"one of {', '.join(form)}"
+        raise UserError(where, node.value, expected, _near(node.value, form))
+    text = _Text(node.value)
+    text.line = node.start_mark.line + 1
+    return text
 
 
-def _items(node: yaml.Node, name: str, expected: str) -> list[yaml.Node]:
+def _read_mapping(node: yaml.Node, forms: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    if not isinstance(node, yaml.MappingNode) or not node.value:
+        raise UserError(where, None, "lines of key: value")
+    content: dict[str, Any] = {}
+    for key_node, value in node.value:
+        key = _read(key_node, str, "a key")
+        form = forms.get(key, forms.get(str))
+        if form is None:
+            expected, advice = f"one of {', '.join(forms)}", _near(key, [*forms])
+            raise UserError(f"line {key.line}", f"key {key}", expected, advice)
+        if key in content:
+            raise UserError(f"line {key.line}", f"a second {key}", advice=_ONE_TOO_MANY)
+        content[key] = _read(value, form, key)
+    return content
+
+
+def _read_list(node: yaml.Node, form: Any, name: str, where: str) -> tuple[Any, ...]:
+    is_values = form is str
     if not isinstance(node, yaml.SequenceNode) or not node.value:
-        raise UserError(f"{_line(node)} {name}", None, expected)
-    return node.value
+        kind = "values, such as [0.01, 0.1]" if is_values else "mappings of flags"
+        raise UserError(where, None, f"a list of {kind}")
+    items: list[Any] = []
+    for item in node.value:
+        content = _read(item, form, name if is_values else "a setting")
+        if (number(content) if is_values else content) in map(number, items):
+            again = f"{content if is_values else 'a setting'} a second time"
+            raise UserError(f"line {item.start_mark.line + 1} {name}", again, advice=_ONE_TOO_MANY)
+        items.append(content)
+    return tuple(items)
 
 
-def _list(node: yaml.Node, name: str) -> tuple[str, ...]:
-    values: dict[float | str, str] = {}
-    for item in _items(node, name, "a list of values, such as [0.01, 0.1]"):
-        value = _scalar(item, name)
-        if number(value) in values:
-            found = f"{value} a second time"
-            raise UserError(f"{_line(item)} {name}", found, advice="leave one of them out")
-        values[number(value)] = value
-    return tuple(values.values())
+def _statistic(node: yaml.Node, name: str) -> list[float]:
+    """Returns a mean over clients and, if it is there, its standard deviation over seeds."""
+    parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    numbers = [number(_read(part, str, name)) for part in parts]
+    if not 1 <= len(numbers) <= 2 or any(isinstance(part, str) for part in numbers):
+        where = f"line {node.start_mark.line + 1} {name}"
+        raise UserError(where, None, "[mean, std over seeds]")
+    return numbers
 
 
-def _one_of(node: yaml.Node, name: str, allowed: Sequence[str]) -> str:
-    value = _scalar(node, name)
-    if value not in allowed:
-        expected = f"one of {', '.join(allowed)}"
-        raise UserError(f"{_line(node)} {name}", value, expected, _near(value, allowed))
-    return value
+_FLAGS = {str: str}
+_PAPER = {"source": str, "best": _FLAGS, **dict.fromkeys(columns.STATISTICS, _statistic)}
+_FORM = {
+    "algorithm": str, "dataset": str, "trainer": TRAINERS, "fixed": _FLAGS, "inside": {str: [str]},
+    "grid": {str: [str]}, "settings": [_FLAGS], "choose_by": ("personalized", "baseline", NOTHING),
+    "paper": _PAPER,
+}  # fmt: skip
 
 
 def _near(word: str, words: Sequence[str]) -> str:
@@ -401,51 +380,47 @@ def _near(word: str, words: Sequence[str]) -> str:
     return "".join(f"did you mean {n}?" for n in difflib.get_close_matches(word, words, 1))
 
 
-def _line(node: yaml.Node) -> str:
-    return f"line {node.start_mark.line + 1}"
-
-
-def _check_places(entries: Sequence[Entry]) -> None:
+def _check_places(grid: Grid) -> None:
     """Refuses a flag that a sweep gives itself, or that stands in two sections; a setting's may
     take the place of a fixed one.
     """
     sections: dict[str, str] = {}
-    for line, section, flag, *_ in entries:
+    for line, section, flag, *_ in _flag_values(grid):
         with errors.at(f"line {line}"):
             _refuse_sweeps_own(flag)
             other = sections.setdefault(flag, section)
             if other != section and (other, section) != ("fixed", "settings"):
-                found = f"it in {other} and in {section}"
-                raise UserError(f"--{flag}", found, advice="leave one of them out")
+                both = f"it in {other} and in {section}"
+                raise UserError(f"--{flag}", both, advice=_ONE_TOO_MANY)
 
 
-def _check_optimizers(grid: Grid, entries: Sequence[Entry]) -> None:
+def _check_optimizers(grid: Grid) -> None:
     """Refuses flags of an optimizer that no run chooses, or, in `grid`, not every run; where the
     trainer has no such optimizer the flag is unknown, which is said later.
     """
     names: dict[str, str] = {}
-    for line, section, flag, _, setting in entries:
+    for line, section, flag, _, setting in _flag_values(grid):
         parameter = optimizer_flags.parameter_behind(flag)
         if parameter is None:
             continue
         choice, name = parameter.choice, optimizer_flags.first_name(flag)
         if section != "settings" and names.setdefault(name, flag) != flag:
-            found = f"--{names[name]}, its other name, too"
-            raise UserError(f"line {line} --{flag}", found, advice="leave one of them out")
-        chosen = {_chosen(grid.flags, choice, {**grid.fixed, **setting}): None}
+            both = f"--{names[name]}, its other name, too"
+            raise UserError(f"line {line} --{flag}", both, advice=_ONE_TOO_MANY)
+        chosen = {grid.optimizer(choice, {**grid.fixed, **setting}): None}
         if section != "settings":
-            chosen |= {of[choice]: None for of in grid.settings if choice in of}
+            chosen |= {other[choice]: None for other in grid.settings if choice in other}
             chosen = dict.fromkeys(grid.grid.get(choice, chosen))
         is_taken = parameter.optimizer in chosen and (section != "grid" or len(chosen) == 1)
         if None not in chosen and not is_taken:
-            found = f"--{choice}={' or '.join(map(str, chosen))}"
+            others = f"--{choice}={' or '.join(map(str, chosen))}"
             advice = f"leave it out, or make a grid of {parameter.optimizer} alone"
-            raise UserError(f"line {line} --{flag}", found, parameter.optimizer, advice)
+            raise UserError(f"line {line} --{flag}", others, parameter.optimizer, advice)
 
 
-def number(text: str) -> float | str:
-    """Returns the number that a text is, or the text."""
+def number(text: Any) -> Any:
+    """Returns the number that a text is, or what it is."""
     try:
         return float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return text

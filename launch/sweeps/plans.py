@@ -62,7 +62,7 @@ _ALONE: Mapping[type, tuple[str, ...]] = {
 _MAX_SCORES_A_CALL = 2560
 
 
-class Run(NamedTuple):
+class SweepRun(NamedTuple):
     """One run: which point of the grid, under which seed."""
 
     point: int
@@ -74,14 +74,14 @@ class Run(NamedTuple):
         return f"p{self.point:04d}_s{self.seed}"
 
 
-class Task(NamedTuple):
+class SweepTask(NamedTuple):
     """What one process does: the runs of a compiled call, or of a trainer (without a group).
 
     A group's runs are in the order of points, then seeds.
     """
 
     number: int
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     group: run_groups.RunGroup | None
 
     @property
@@ -128,23 +128,23 @@ class Plan:
         return self.grid.points
 
     @functools.cached_property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[SweepTask]:
         """All tasks, in a fixed order: runs of their own go seed by seed, more seeds come last."""
         if not is_grouped(self.grid):
-            runs = (Run(p, seed) for seed in self.seeds for p in range(len(self.points)))
-            return [Task(number, (run,), None) for number, run in enumerate(runs)]
+            runs = (SweepRun(p, seed) for seed in self.seeds for p in range(len(self.points)))
+            return [SweepTask(number, (run,), None) for number, run in enumerate(runs)]
         numbers = {_key(point): number for number, point in enumerate(self.points)}
         groups = run_groups.group(self.points, self.seeds, TRACED, max_settings(self.grid))
-        tasks: list[Task] = []
+        tasks: list[SweepTask] = []
         for group in groups:
             points = [numbers[_key({**group.fixed, **setting})] for setting in group.settings]
-            group_runs = tuple(Run(point, seed) for point in points for seed in group.seeds)
-            tasks.append(Task(len(tasks), group_runs, group))
+            group_runs = tuple(SweepRun(point, seed) for point in points for seed in group.seeds)
+            tasks.append(SweepTask(len(tasks), group_runs, group))
         return tasks
 
-    def arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
+    def arguments(self, run: SweepRun, directory: pathlib.Path) -> list[str]:
         """Returns the flags of a run's trainer in the sweep's directory, one an argument."""
-        given = {
+        flags = {
             "experiment_name": run.run_id,
             "root_output_dir": str(directory / "runs"),
             "dataset_name": self.grid.dataset,
@@ -156,9 +156,9 @@ class Plan:
             **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
             **self.points[run.point],
         }
-        return [f"--{flag}={value}" for flag, value in given.items()]
+        return [f"--{flag}={value}" for flag, value in flags.items()]
 
-    def command(self, task: Task, directory: pathlib.Path) -> list[str]:
+    def command(self, task: SweepTask, directory: pathlib.Path) -> list[str]:
         """Returns the argument list of a task's process."""
         if task.group is not None:
             module = "launch.sweeps.train_group"
@@ -205,9 +205,9 @@ def _plugins(grid: grids.Grid) -> dict[str, str]:
     """Returns what a grid names of installed packages, and their versions."""
     flags = ("algorithm", "personalization")
     names = {value for flag in flags for value in (grid.fixed.get(flag), *grid.tried.get(flag, ()))}
-    found = {name: origin for name, origin in algorithms.plugged().items() if name in names}
+    plugins = {name: origin for name, origin in algorithms.plugged().items() if name in names}
     plugin = datasets.packages.installed().get(grid.dataset)
-    return found if plugin is None else {**found, grid.dataset: plugin.origin}
+    return plugins if plugin is None else {**plugins, grid.dataset: plugin.origin}
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:
@@ -216,8 +216,8 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     """
     plan = record["plan"]
     if plan.get("form") != _FORM:
-        found, expected = "a sweep that another version of motley_sweep began", "one of this"
-        raise UserError("", found, expected, "go on with that version, or begin the sweep anew")
+        other, expected = "a sweep that another version of motley_sweep began", "one of this"
+        raise UserError("", other, expected, "go on with that version, or begin the sweep anew")
     sections = {
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS

@@ -34,7 +34,9 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 class Process:
     """A task's running process, which may use so many cores."""
 
-    def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: plans.Task, num_cores: int):
+    def __init__(
+        self, plan: plans.Plan, directory: pathlib.Path, task: plans.SweepTask, num_cores: int
+    ):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
         self._usage: resource.struct_rusage | None = None
@@ -110,9 +112,9 @@ class Process:
 def run(
     plan: plans.Plan,
     directory: pathlib.Path,
-    tasks: Sequence[plans.Task],
+    tasks: Sequence[plans.SweepTask],
     max_parallel: int,
-    on_done: Callable[[plans.Task, dict[str, Any]], None],
+    on_done: Callable[[plans.SweepTask, dict[str, Any]], None],
 ) -> None:
     """Runs tasks, so many at once, until all are done or a signal asks for the end.
 
@@ -147,7 +149,7 @@ def end(running: Sequence[Process]) -> None:
             time.sleep(0.05)
 
 
-def failure(task: plans.Task, reason: str, has_begun: bool = True) -> dict[str, Any]:
+def failure(task: plans.SweepTask, reason: str, has_begun: bool = True) -> dict[str, Any]:
     """Returns what is kept of a task that came to nothing."""
     rows = [results.failed_run(run, reason) for run in task.runs]
     return {"runs": rows, "status": "failed", "reason": reason, "has_begun": has_begun}
@@ -158,7 +160,9 @@ def share_of_cores(num_processes: int) -> int:
     return max(1, cores.usable() // num_processes)
 
 
-def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: plans.Run) -> dict[str, Any]:
+def _from_directory(
+    directory: pathlib.Path, plan: plans.Plan, run: plans.SweepRun
+) -> dict[str, Any]:
     """Returns what is kept of a trainer's finished run."""
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     higher = record["higher_is_better"]

@@ -33,7 +33,7 @@ DIVERGED = "diverged: a loss or a client's score is not finite; lower the rates"
 
 
 def of_run(
-    run: plans.Run, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
+    run: plans.SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`."""
     by_split = {row["split"]: row for row in rows}
@@ -56,29 +56,31 @@ def of_run(
     return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
 
 
-def failed_run(run: plans.Run, reason: str) -> dict[str, Any]:
+def failed_run(run: plans.SweepRun, reason: str) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run that failed."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
 
 
-def path_of(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
+def path_of(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
     """Returns the path of a task's results."""
     return directory / "tasks" / f"{task.name}.json"
 
 
-def begun_path(directory: pathlib.Path, task: plans.Task) -> pathlib.Path:
+def begun_path(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
     """Returns the path of what is there once a task's training begins."""
     if task.group is None:
         return directory / "runs" / task.runs[0].run_id / "run.json"
     return directory / "scratch" / f"{task.name}.begun"
 
 
-def has_begun(directory: pathlib.Path, task: plans.Task) -> bool:
+def has_begun(directory: pathlib.Path, task: plans.SweepTask) -> bool:
     """Returns whether a task's training has begun."""
     return begun_path(directory, task).exists()
 
 
-def clients_path(directory: pathlib.Path, task: plans.Task, run: plans.Run) -> pathlib.Path:
+def clients_path(
+    directory: pathlib.Path, task: plans.SweepTask, run: plans.SweepRun
+) -> pathlib.Path:
     """Returns the table that has a run's clients; of a group only near its best setting."""
     if task.group is None:
         return directory / "runs" / run.run_id / "clients.csv"
@@ -125,7 +127,7 @@ def _check(content: Any) -> None:
                 float(row[name] or "nan")
 
 
-def is_finished(directory: pathlib.Path, task: plans.Task) -> bool:
+def is_finished(directory: pathlib.Path, task: plans.SweepTask) -> bool:
     """Returns whether a task need not be run (again)."""
     content = load(path_of(directory, task))
     return content is not None and content["status"] == "finished"
@@ -162,12 +164,12 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
         names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
-        found, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
-        raise UserError(str(directory), found, "the same data files in all runs", advice)
+        digests, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
+        raise UserError(str(directory), digests, "the same data files in all runs", advice)
 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
-    rows: dict[plans.Run, dict[str, Any]] = {}
+    rows: dict[plans.SweepRun, dict[str, Any]] = {}
     names = {"algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset}
     for task in plan.tasks:
         by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}
@@ -241,8 +243,8 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
             table = clients_path(directory, task, run)
             for client in csv_files.read(table):
                 if not {"run_id", "round", "split"} <= client.keys():
-                    found, advice = "no run_id, round or split", "take it away to run it again"
-                    raise UserError(str(table), found, advice=advice)
+                    lack, advice = "no run_id, round or split", "take it away to run it again"
+                    raise UserError(str(table), lack, advice=advice)
                 key = (client["run_id"], client["round"])
                 if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
                     clients.append(client)

@@ -36,7 +36,7 @@ _MAX_REQUEUES = 1000
 # submitit asks this variable which signal it is that says that time is running out.
 os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
 
-OnDone = Callable[[plans.Task, dict[str, Any]], None]
+OnDone = Callable[[plans.SweepTask, dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def check() -> None:
 
 def run(
     directory: pathlib.Path,
-    tasks: Sequence[plans.Task],
+    tasks: Sequence[plans.SweepTask],
     max_parallel: int,
     on_done: OnDone,
     resources: Resources,
@@ -126,7 +126,7 @@ def run(
 def _submit(
     directory: pathlib.Path,
     name: str,
-    tasks: Sequence[plans.Task],
+    tasks: Sequence[plans.SweepTask],
     max_parallel: int,
     resources: Resources,
 ) -> list[str]:
@@ -151,7 +151,10 @@ def _submit(
 
 
 def _wait(
-    directory: pathlib.Path, tasks: Sequence[plans.Task], job_ids: Sequence[str], on_done: OnDone
+    directory: pathlib.Path,
+    tasks: Sequence[plans.SweepTask],
+    job_ids: Sequence[str],
+    on_done: OnDone,
 ) -> None:
     """Waits until every task's job has left results, or has left the queue without any."""
     waiting = list(zip(tasks, job_ids, strict=True))
@@ -174,7 +177,7 @@ def _wait(
 
 
 def _content(
-    directory: pathlib.Path, task: plans.Task, job_id: str, is_late: bool
+    directory: pathlib.Path, task: plans.SweepTask, job_id: str, is_late: bool
 ) -> dict[str, Any] | None:
     """Returns a task's results, or None if they are still to come."""
     path = results.path_of(directory, task)

@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,36 +40,29 @@ def main(directory: str, number: str) -> None:
     task = plan.tasks[int(number)]
     importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.
     commandline.parse([plan.grid.trainer, *plan.arguments(task.runs[0], folder)])
-    _Group(folder, plan, task, config.read(plan.grid.trainer)).run()
+    GroupTraining(folder, plan, task, config.read(plan.grid.trainer)).run()
 
 
-class _BestRound(NamedTuple):
-    """A run after the round that is best so far on validation data."""
+class GroupTraining:
+    """Trains the runs of a task together, which has a group, by a trainer's configuration."""
 
-    score: float
-    round_number: int
-    scores: Mapping[str, Any]
-    has_diverged: bool
-
-
-class _Group:
     def __init__(
-        self, directory: pathlib.Path, plan: plans.Plan, task: plans.Task, given: config.Config
+        self, directory: pathlib.Path, plan: plans.Plan, task: plans.SweepTask, flags: config.Config
     ):
+        """Makes the data sets of all seeds and the weights that runs start from."""
         from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
 
         runner.limit_threads(1)  # As many calls run side by side as there are cores.
-        if task.group is None:
-            raise ValueError(f"Task {task.name} is no group.")
+        assert task.group is not None
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
-        self._given = given
+        self._flags = flags
         self._tasks = {
-            seed: datasets.create_task(dataclasses.replace(given.data, base_random_seed=seed))
+            seed: datasets.create_task(dataclasses.replace(flags.data, base_random_seed=seed))
             for seed in task.group.seeds
         }
         results.begun_path(directory, task).touch()
         self._first = self._tasks[task.group.seeds[0]]
-        self._run = defaults.resolve(given.run, self._first.setting, len(self._first.train))
+        self._run = defaults.resolve(flags.run, self._first.setting, len(self._first.train))
         self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()
@@ -79,15 +72,27 @@ class _Group:
     def run(self) -> None:
         """Trains, takes each run's best round, and writes the results."""
         metric = self._first.metric
-        best_rounds = dict(zip(self._task.runs, self._best_rounds(), strict=True))
+        # {run: its best round}, in the task's order.
+        best = dict(zip(self._task.runs, self._best_rounds(), strict=True))
         rows = []
-        for run, best in best_rounds.items():
-            if best.has_diverged:
+        for run, scored in best.items():
+            if scored.has_diverged:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
-            summary = [self._cells(run, best, row) for row in self._rows(run, best)["summary"]]
+            summary = self._rows(run, scored, "summary")
             rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
-        self._write_clients(best_rounds, rows)
+        # Those of settings that may be the sweep's best.
+        near = self._points_near_the_best(rows)
+        clients = [
+            row
+            for run, scored in sorted(best.items(), key=lambda item: item[0])
+            if run.point in near
+            for row in self._rows(run, scored, "clients")
+        ]
+        extra = tuple(metric.name for metric in self._first.metrics[1:])
+        names = columns.names("clients", **columns.of_task(self._first.setting, extra))
+        path = results.clients_path(self._directory, self._task, self._task.runs[0])
+        csv_files.write(path, names, clients)
         files = self._first.facts.get("files", ())  # Told from others by their digests.
         digests = {os.path.basename(path): run_directory.digest(str(path)) for path in files}
         data = {"data_files": digests, "options": self._first.facts.get("options", {})}
@@ -108,33 +113,32 @@ class _Group:
             return [drawn[seed] for _ in group.settings for seed in group.seeds], set()
         algorithm.check_clients(self._first)
         models = {s: warm_start.random_models(t, s, k) for s, t in self._tasks.items()}
-        return grid.warm_starts(
-            self._tasks, group, functools.partial(_build, before.algorithm(algorithm)), models,
-            before.total_rounds,
-        )  # fmt: skip
+        start = before.algorithm(algorithm)
 
-    def _best_rounds(self) -> list[_BestRound]:
+        def build(task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
+            return algorithms.with_values(start, hparams).build(task, initial_weights)
+
+        return grid.warm_starts(self._tasks, group, build, models, before.total_rounds)
+
+    def _best_rounds(self) -> list[Any]:
         """Returns each run, in the order of the task, after its round of best validation mean."""
         from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
 
-        best: dict[tuple[Any, ...], _BestRound] = {}
+        best: dict[tuple[Any, ...], tuple[float, Any]] = {}
         loop = self._run.loop
-        interval = loop.rounds_per_evaluation if self._given.selects_round else None
-        for trial in grid.run(
+        interval = loop.rounds_per_evaluation if self._flags.selects_round else None
+        for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
             loop.total_rounds, interval, self._diverged,
         ):  # fmt: skip
-            run = (*trial.setting.values(), trial.seed)
-            new = _BestRound(
-                self._validation(trial.scores), trial.round_number, trial.scores, trial.has_diverged
-            )
+            run, mean = (*scored.setting.values(), scored.seed), self._validation(scored.scores)
+            before, _ = best.get(run, (np.nan, None))
             # A round whose mean is not finite gives way to any other, as in a trainer; a training
             # loss that is not ends the run there, whatever it was before.
-            before = best.get(run, new).score
-            if run not in best or trial.has_diverged or np.isnan(before) or new.score > before:
-                best[run] = new
+            if scored.has_diverged or np.isnan(before) or mean > before:
+                best[run] = mean, scored
         settings = [tuple(setting.values()) for setting in self._group.settings]
-        return [best[(*setting, seed)] for setting in settings for seed in self._group.seeds]
+        return [best[(*setting, seed)][1] for setting in settings for seed in self._group.seeds]
 
     def _validation(self, scores: Mapping[str, Any]) -> float:
         """Returns the validation mean as tables have it, made such that higher is better."""
@@ -147,38 +151,21 @@ class _Group:
         mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
         return mean if metric.higher_is_better else -mean
 
-    def _rows(self, run: plans.Run, best: _BestRound) -> Any:
+    def _rows(self, run: plans.SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
+        """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
         from motley_tff.evaluation import tables  # With TensorFlow, 2.0 s.
 
         labels = self._personalization.candidates
-        return tables.rows(self._tasks[run.seed], labels, best.scores, *self._choice)
-
-    def _cells(self, run: plans.Run, best: _BestRound, row: Mapping[str, Any]) -> dict[str, str]:
-        """Returns a row with the keys of its run, as the text of a table."""
+        rows = tables.rows(self._tasks[run.seed], labels, scored.scores, *self._choice)
         keys = {
-            "run_id": run.run_id,
-            "dataset": self._first.dataset,
-            "algorithm": self._run.algorithm_name,
-            "base_random_seed": run.seed,
-            "round": best.round_number,
-        }
-        return {name: csv_files.cell(value) for name, value in {**keys, **row}.items()}
-
-    def _write_clients(
-        self, best_rounds: Mapping[plans.Run, _BestRound], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Writes the clients of the settings that may be the sweep's best."""
-        extra = tuple(metric.name for metric in self._first.metrics[1:])
-        near = self._points_near_the_best(rows)
-        clients = [
-            self._cells(run, best, row)
-            for run, best in sorted(best_rounds.items())
-            if run.point in near
-            for row in self._rows(run, best)["clients"]
+            "run_id": run.run_id, "dataset": self._first.dataset,
+            "algorithm": self._run.algorithm_name, "base_random_seed": run.seed,
+            "round": scored.round_number,
+        }  # fmt: skip
+        return [
+            {name: csv_files.cell(value) for name, value in {**keys, **row}.items()}
+            for row in rows[table]
         ]
-        names = columns.names("clients", **columns.of_task(self._first.setting, extra))
-        path = results.clients_path(self._directory, self._task, self._task.runs[0])
-        csv_files.write(path, names, clients)
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
         points = np.array([run.point for run in self._task.runs]).reshape(-1, self._plan.num_seeds)
@@ -188,14 +175,10 @@ class _Group:
         return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
-        algorithm = algorithms.with_values(self._given.run.algorithm, hparams)
+        algorithm = algorithms.with_values(self._flags.run.algorithm, hparams)
         # After a setting's own rates, which others may depend on.
-        run = dataclasses.replace(self._given.run, algorithm=algorithm)
+        run = dataclasses.replace(self._flags.run, algorithm=algorithm)
         return defaults.resolve(run, task.setting).algorithm.build(task, initial_weights)
-
-
-def _build(algorithm: Any, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
-    return algorithms.with_values(algorithm, hparams).build(task, initial_weights)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

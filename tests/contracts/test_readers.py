@@ -99,7 +99,7 @@ def test_a_report_says_what_the_runs_say(reported):
             row = rows[algorithm, statistic]
             assert int(row["num_seeds"]) == len(names)
             assert float(row["mean"]) == pytest.approx(np.mean(values), rel=1e-6), row
-    data = {kind.name: kind.data(compared) for kind in figures.KINDS}
+    data = {kind.name: kind.function("data")(compared) for kind in figures.KINDS}
     drawn = {name for name, table in data.items() if table is not None and len(table)}
     assert drawn == _FIGURES
 
@@ -113,8 +113,8 @@ def test_a_report_shows_what_the_runs_left(reported, tmp_path):
     assert ditto == pytest.approx(float(_summary(reported / "ditto").personalized_mean), rel=1e-6)
     stems = {path.stem for path in built.files} - {"tables"}
     assert {stem.removeprefix("toy_synthetic_accuracy_") for stem in stems} == _FIGURES
-    missing = [kind.words.heading for kind in figures.KINDS if kind.name not in _FIGURES]
-    of_runs = {kind.words.heading for kind in figures.KINDS}
+    missing = [kind.heading for kind in figures.KINDS if kind.name not in _FIGURES]
+    of_runs = {kind.heading for kind in figures.KINDS}
     assert [title for title, _ in built.absent if title in of_runs] == missing
     found = test_page.check(built.page.read_text(encoding="utf-8"))
     assert len(found.sources) == len(stems)

@@ -12,8 +12,8 @@ def score(*arguments, status=0):
     with commands.opened("launch.generative.command") as generative:
         if status:
             return types.SimpleNamespace(stdout="", stderr=f"{generative.refused(*arguments)}\n")
-        found, stdout = generative(*arguments)
-        assert found == 0
+        status, stdout = generative(*arguments)
+        assert status == 0
         return types.SimpleNamespace(stdout=stdout, stderr="")
 
 
@@ -25,6 +25,8 @@ def write(folder):
         (generated := folder / run / "generated").mkdir(parents=True)
         np.savez(generated / "clients.npz", images=images, client_id=["a"] * 30 + ["b"] * 30)
         for number in (0, 2, 10):
-            made = rng.integers(128 - spread, 128 + spread, (40 + number, 4, 4, 1)).astype(np.uint8)
-            np.savez(generated / f"round_{number:05d}.npz", images=made)
+            pictures = rng.integers(128 - spread, 128 + spread, (40 + number, 4, 4, 1)).astype(
+                np.uint8
+            )
+            np.savez(generated / f"round_{number:05d}.npz", images=pictures)
     return folder

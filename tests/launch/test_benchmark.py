@@ -51,8 +51,8 @@ def test_runs_every_contender_and_reports(tmp_path):
     result = _benchmark("--workloads=emnist_cnn", "--repeats=2", f"--json={path}", *_TINY)
     assert (result.returncode, result.stderr) == (0, "")
     (emnist,) = json.loads(path.read_text())["workloads"]
-    found = [(row["name"], row["threads"]) for row in emnist["rows"]]
-    for (name, threads), (expected, expected_threads) in zip(found, _CONTENDERS, strict=True):
+    names = [(row["name"], row["threads"]) for row in emnist["rows"]]
+    for (name, threads), (expected, expected_threads) in zip(names, _CONTENDERS, strict=True):
         assert name.startswith(expected)
         assert threads == expected_threads
         assert name in result.stdout
@@ -93,10 +93,12 @@ def test_models_are_trained_at_the_sizes_that_are_given(workload, work):
     with getattr(models, workload)(_SMALL, 0) as (title, contenders):
         _begin_with(contenders, _LOOPS)
         assert title.startswith("one FedAvg round of ") and title.endswith(work)
-        for one in contenders:
-            if not one.name.startswith("matrix"):
+        for contender in contenders:
+            if not contender.name.startswith("matrix"):
                 # Untrained, classes are about as likely as each other.
-                assert one.run(one.amount)["loss"] == pytest.approx(math.log(50), rel=0.5)
+                assert contender.run(contender.amount)["loss"] == pytest.approx(
+                    math.log(50), rel=0.5
+                )
 
 
 @pytest.mark.slow
@@ -110,8 +112,8 @@ def test_the_largest_model_has_its_contenders():
 
 
 def _begin_with(contenders, names):
-    for one, name in zip(contenders, names, strict=True):
-        assert one.name.startswith(name)
+    for contender, name in zip(contenders, names, strict=True):
+        assert contender.name.startswith(name)
 
 
 @pytest.mark.slow
@@ -129,17 +131,19 @@ def test_the_rounds_of_school_are_extrapolated(tmp_path):
         _begin_with(contenders, ["vectorized", "sequential"])
         assert title == "4 rounds of FedAvg on School (mat data), 4 silos, batch 16"
         # All four rounds, two of four.
-        assert [(one.amount, one.scale) for one in contenders] == [(4, 1), (2, 2)]
-        losses = [[one.run(number)["loss"] for number in (1, 2)] for one in contenders]
+        assert [(contender.amount, contender.scale) for contender in contenders] == [(4, 1), (2, 2)]
+        losses = [[c.run(number)["loss"] for number in (1, 2)] for c in contenders]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][0] != losses[0][1]
 
 
 def _check_ratios(rows):
     """Every ratio is to one client at a time in the same process."""
-    one = {row["threads"]: row["all_seconds"] for row in rows if row["name"].endswith("at a time")}
+    alone = {
+        row["threads"]: row["all_seconds"] for row in rows if row["name"].endswith("at a time")
+    }
     for row in rows:
         if not row["name"].startswith("matrix"):
-            ratios = np.array(row["all_seconds"]) / np.array(one[row["threads"]])
+            ratios = np.array(row["all_seconds"]) / np.array(alone[row["threads"]])
             assert row["times_one_client"] == pytest.approx(np.median(ratios))
 
 
@@ -173,18 +177,20 @@ def test_bad_flags_fail_at_once(argument, message, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
-def _result(name, threads, seconds, scale=1.0, gflop=0.0):
+def _contender(name, threads, seconds, scale=1.0, gflop=0.0):
     runs = [measuring.Measured(s, 2 * s, 10_000_000, {"loss": 1.5}) for s in seconds]
-    return measuring.Result(name, threads, scale, gflop, 9.0, runs)
+    return measuring.Contender(
+        name, None, scale=scale, gflop=gflop, threads=threads, first_call_seconds=9.0, runs=runs
+    )
 
 
 def test_ratios_are_medians_over_neighbours():
     """The machine was ten times slower in the second turn: ratios do not notice."""
     results = [
-        _result("sequential, one client at a time", 0, [1.0, 10.0, 1.0]),
-        _result("tff", 0, [1.5, 15.0, 1.4]),
-        _result("sequential, one client at a time", 1, [2.0, 20.0, 2.0]),
-        _result("sequential, 2 clients", 1, [1.0, 10.0, 1.0], scale=4.0),
+        _contender("sequential, one client at a time", 0, [1.0, 10.0, 1.0]),
+        _contender("tff", 0, [1.5, 15.0, 1.4]),
+        _contender("sequential, one client at a time", 1, [2.0, 20.0, 2.0]),
+        _contender("sequential, 2 clients", 1, [1.0, 10.0, 1.0], scale=4.0),
     ]
     table = report.tabulate("work", "what is done", results)
     _, tff, _, two = table["rows"]
@@ -199,16 +205,16 @@ def test_ratios_are_medians_over_neighbours():
 
 def test_the_better_pytorch_one_client_and_the_peak_are_compared_with():
     results = [
-        _result("matrix product (SGEMM)", 0, [0.1], gflop=50.0),
-        _result("PyTorch, plain, threads: 2", 0, [3.0]),
-        _result("PyTorch, plain, threads: 1", 0, [2.0]),
-        _result("sequential, one client at a time", 1, [1.8], gflop=180.0),
-        _result("sequential, 2 clients at once", 1, [1.0], gflop=180.0),
-        _result("matrix product (SGEMM)", 1, [0.2], gflop=50.0),
+        _contender("matrix product (SGEMM)", 0, [0.1], gflop=50.0),
+        _contender("PyTorch, plain, threads: 2", 0, [3.0]),
+        _contender("PyTorch, plain, threads: 1", 0, [2.0]),
+        _contender("sequential, one client at a time", 1, [1.8], gflop=180.0),
+        _contender("sequential, 2 clients at once", 1, [1.0], gflop=180.0),
+        _contender("matrix product (SGEMM)", 1, [0.2], gflop=50.0),
     ]
-    sgemm, slower, _, one, two, _ = report.tabulate("work", "what is done", results)["rows"]
+    sgemm, slower, _, alone, two, _ = report.tabulate("work", "what is done", results)["rows"]
     assert (two["times_torch"], two["times_one_client"]) == (0.5, pytest.approx(1 / 1.8))
-    assert (slower["times_torch"], one["times_one_client"]) == (1.5, 1.0)
+    assert (slower["times_torch"], alone["times_one_client"]) == (1.5, 1.0)
     assert (two["gflop_per_second"], two["share_of_peak"]) == (180.0, pytest.approx(0.36))
     assert (sgemm["gflop_per_second"], sgemm["times_torch"]) == (500.0, None)
     assert (slower["gflop_per_second"], slower["share_of_peak"]) == (None, None)
@@ -216,9 +222,9 @@ def test_the_better_pytorch_one_client_and_the_peak_are_compared_with():
 
 def test_a_loss_that_diverged_is_null_in_json():
     run = measuring.Measured(1.0, 1.0, 1, {"loss": float("nan")})
-    table = report.tabulate("w", "t", [measuring.Result("tff", 0, 1.0, 0.0, None, [run])])
-    (workload,) = json.loads(report.to_json([table], {"repeats": 1}))["workloads"]
-    assert workload["rows"][0]["facts"] == {"loss": None}
+    table = report.tabulate("w", "t", [measuring.Contender("tff", None, runs=[run])])
+    assert table["rows"][0]["facts"] == {"loss": None}
+    assert "tff: loss: diverged" in report.to_text(table)
 
 
 # A Python "with PyTorch": the loss of `toy.TwoLayers` by NumPy, and rounds that do nothing.
@@ -248,29 +254,22 @@ def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_
         _FAKE_PYTORCH.format(python=sys.executable, cores=cores.usable(), factor=factor)
     )
     script.chmod(0o755)
-    training = rounds.Training(toy.classifier_task(num_clients=2, sizes=(10, 3)), 0.3, 4)
+    setup = rounds.Setup(toy.classifier_task(num_clients=2, sizes=(10, 3)), 0.3, 4)
     sizes = measuring.Sizes(torch_python=str(script))
     if factor != 1:
         with (
             refused("PyTorch's first loss", kind=measuring.BenchmarkError),
-            torch_process.contenders(training, "TwoLayers", sizes, 0),
+            torch_process.contenders(setup, "TwoLayers", sizes, 0),
         ):
             pass
         return
-    with torch_process.contenders(training, "TwoLayers", sizes, 0) as found:
+    with torch_process.contenders(setup, "TwoLayers", sizes, 0) as contenders:
         settings = dict.fromkeys((cores.usable(), 1))
-        assert [c.name for c in found] == [f"PyTorch, plain, threads: {n}" for n in settings]
-        for contender in found:
+        assert [c.name for c in contenders] == [f"PyTorch, plain, threads: {n}" for n in settings]
+        for contender in contenders:
             contender.run(2)
-    with torch_process.contenders(training, "TwoLayers", sizes, 1) as found:
-        assert found == []
-
-
-def test_every_size_is_a_positive_default():
-    assert len(measuring.SIZE_FIELDS) == 24
-    for field in measuring.SIZE_FIELDS:
-        assert field.default >= 1
-        assert field.metadata["help"].endswith(".")
+    with torch_process.contenders(setup, "TwoLayers", sizes, 1) as contenders:
+        assert contenders == []
 
 
 def test_client_sizes_are_read_or_drawn(tmp_path):

@@ -56,7 +56,7 @@ def test_pictures_of_other_data_stay_beside_each_other(doctor):
         DataOptions("emnist", partition="iid"),
         DataOptions("emnist", partition="dirichlet:1"),
     ]
-    names = [name_of(one, "cross_device") for one in options]
+    names = [name_of(each, "cross_device") for each in options]
     assert len(set(names)) == 5
     assert all(name.startswith("table_sales_") for name in names[:3])
     assert name_of(options[0], "cross_device") == names[0]
@@ -69,7 +69,7 @@ def test_devices_cohort_is_that_of_trainers(number, cohort):
     from launch import doctor
 
     task = toy.scalar_task({f"c{i}": [float(i)] for i in range(number)})
-    (sentence,) = doctor._what_will_happen(task)
+    sentence = doctor._roles(task)
     assert sentence.startswith(f"{number} clients train, {cohort} of them in each round; 1 others")
 
 
@@ -117,8 +117,8 @@ def test_every_failure_is_counted_and_the_first_is_told(checks, tmp_path, monkey
     _, failure = checks()
     assert failure.startswith(_NO_TENSORFLOW) and "more" not in failure
     monkeypatch.setattr(platform, "python_version_tuple", lambda: ("3", "12", "1"))
-    found = checks()[0][0]
-    assert found.startswith("FAIL python: ") and "expected Python 3.10 or 3.11" in found
+    line = checks()[0][0]
+    assert line.startswith("FAIL python: ") and "expected Python 3.10 or 3.11" in line
 
 
 def test_data_directories(checks, tmp_path):
@@ -142,8 +142,8 @@ def test_packages_that_are_missing_or_not_as_pinned(checks, monkeypatch):
     monkeypatch.setattr(
         importlib.metadata, "version", lambda n: version(n) if n != "numpy" else "1"
     )
-    found = checks()[0][1]
-    assert found.count("(not as pinned)") == 1 and "numpy 1 (not as pinned), scipy " in found
+    line = checks()[0][1]
+    assert line.count("(not as pinned)") == 1 and "numpy 1 (not as pinned), scipy " in line
 
     def missing(name):
         raise importlib.metadata.PackageNotFoundError
@@ -173,7 +173,7 @@ def machine(checks, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("group", "limits", "told"),
+    ("group", "limits", "words"),
     [
         ("0::/job/step", {"job": 2**31, "job/step": "max"}, " (limited to 2.0 GiB), "),
         ("0::/job/step", {"job": 2**31, "job/step": 2**30}, " (limited to 1.0 GiB), "),
@@ -182,12 +182,12 @@ def machine(checks, monkeypatch):
         ("0::/job", {}, " GiB of memory, "),
     ],
 )
-def test_the_smallest_memory_limit_of_all_groups_is_told(machine, group, limits, told):
+def test_the_smallest_memory_limit_of_all_groups_is_told(machine, group, limits, words):
     files = {
         str(pathlib.Path("/sys/fs/cgroup", name, "memory.max")): f"{limit}\n"
         for name, limit in limits.items()
     }
-    assert told in machine({"/proc/self/cgroup": f"{group}\n", **files})
+    assert words in machine({"/proc/self/cgroup": f"{group}\n", **files})
 
 
 @pytest.mark.parametrize(

@@ -24,36 +24,36 @@ GRIDS = {
 @functools.cache
 def _all_of(trainer):
     """Returns {preset: flags as the trainer reads them}."""
-    found = {}
+    presets = {}
     with in_process.opened(trainer):
         for path in FOLDER.iterdir():
-            if grids.parse(GRIDS[path.stem])[0].trainer == trainer:
+            if grids.parse(GRIDS[path.stem]).trainer == trainer:
                 with flagsaver.flagsaver():
                     commandline.parse(["x", f"--flagfile={path}", "--experiment_name=x"])
                     optimizer_flags.check_given(commandline.given())
-                    found[path] = {name: flags.FLAGS[name].value for name in flags.FLAGS}
-    return found
+                    presets[path] = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+    return presets
 
 
 def _value(value):
-    found = grids.number(str(value).lower() if isinstance(value, bool) else str(value))
-    return float(f"{found:.8g}") if isinstance(found, float) else found
+    number = grids.number(str(value).lower() if isinstance(value, bool) else str(value))
+    return float(f"{number:.8g}") if isinstance(number, float) else number
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.stem)
 def test_a_preset_is_a_point_of_its_grid_the_papers_best_where_it_marks_one(path):
-    grid, _ = grids.parse(GRIDS[path.stem])
-    found, best = _all_of(grid.trainer)[path], grid.paper.get("best", {})
-    assert found["dataset_name"] == grid.dataset
+    grid = grids.parse(GRIDS[path.stem])
+    preset, best = _all_of(grid.trainer)[path], grid.paper.get("best", {})
+    assert preset["dataset_name"] == grid.dataset
 
-    def has(given):
-        values = {f: found[f][0] if isinstance(found[f], list) else found[f] for f in given}
-        return {f: _value(v) for f, v in values.items()} == {f: _value(v) for f, v in given.items()}
+    def has(other):
+        values = {f: preset[f][0] if isinstance(preset[f], list) else preset[f] for f in other}
+        return {f: _value(v) for f, v in values.items()} == {f: _value(v) for f, v in other.items()}
 
     assert has(grid.fixed)
     assert any(map(has, grid.points)) and has({f: v for f, v in best.items() if f in grid.grid})
     for flag, values in grid.inside.items():  # All of them, or the best one.
-        assert list(map(_value, found[flag])) in (
+        assert list(map(_value, preset[flag])) in (
             list(map(_value, values)), [_value(best.get(flag))]
         )  # fmt: skip
 

@@ -57,8 +57,8 @@ def test_scores_and_ranks(tmp_path):
         ("fid_all", apart, 0), ("fid_all_rank", 2, 1), ("fid_avg", (16 + 0) / 2, apart),
         ("coverage_all", 3 / 4, 1), ("coverage_all_rank", 2, 1), ("num_examples", 2, 4),
     ):  # fmt: skip
-        found = [float(row[name]) for row in (of_right, of_all)]
-        assert found == pytest.approx([right, every], abs=1e-6), name
+        cells = [float(row[name]) for row in (of_right, of_all)]
+        assert cells == pytest.approx([right, every], abs=1e-6), name
     assert f"{apart:.5g} (2)       8 (2)" in printed and "kid 0 of 1, kid_biased 0 of 1" in printed
 
 
@@ -83,23 +83,25 @@ def test_classes_are_those_of_the_examples_that_are_scored(capsys):
     """A hundred examples of class 0, then as many of class 1."""
     clients = client_features.from_arrays({"a": np.arange(4.0)[:, None]})
     features, classes = np.arange(200.0)[:, None], np.eye(2)[np.repeat([0, 1], 100)]
-    of = sets_lib.Generated(features, "file", predicted=classes)
-    other = sets_lib.Generated(features, "file")
-    wanted = sets_lib.Wanted(num_examples=10)
-    group = sets_lib._drawn(wanted, {"given": of, "other": other})
-    kept = group["given"].features[:, 0].astype(int)
+    pictures = {
+        "mine": sets_lib.Generated(features, "file", predicted=classes),
+        "other": sets_lib.Generated(features, "file"),
+    }
+    options = sets_lib.SetOptions(num_examples=10, num_neighbors=0)
+    group = {name: sets_lib._drawn(options, name, own) for name, own in pictures.items()}
+    kept = group["mine"].features[:, 0].astype(int)
     assert len(kept) == 10 and 0 < (kept < 100).sum() < 10
-    columns, rows, notes = tables.scored(wanted, sets_lib.Sets("as given", clients, group))
+    columns, rows, notes = tables.scored(options, sets_lib.Sets("as given", clients, group))
     assert not any("clients' own" in note for note in notes)
     sets = sets_lib.Sets("as given", clients, group, np.eye(2)[[0, 0, 0, 1]])
     own = "the clients' own pictures have a label entropy of 0.562 of 0.693 nats, smallest class"
-    assert f"{own} share 25%" in tables.scored(wanted, sets).notes
+    assert f"{own} share 25%" in tables.scored(options, sets).notes
     assert "label_entropy" in columns and "label_entropy" not in rows[1]
     share = (kept < 100).mean()
     assert rows[0]["smallest_class_share"] == pytest.approx(min(share, 1 - share))
     tables.show(rows, [])
     said = capsys.readouterr().out
-    assert "classes of given: label entropy " in said and " of 0.693 nats, smallest share " in said
+    assert "classes of mine: label entropy " in said and " of 0.693 nats, smallest share " in said
     assert "classes of other" not in said
 
 
@@ -110,9 +112,9 @@ def runs(tmp_path_factory):
 
 def test_checkpoints_of_runs(runs, tmp_path):
     output = tmp_path / "table.csv"
-    given = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
+    flags = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
     printed = generated_runs.score(
-        *given, "--resamples=3", "--num_neighbors=2", f"--output={output}"
+        *flags, "--resamples=3", "--num_neighbors=2", f"--output={output}"
     ).stdout
     rows = _rows(output)
     assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
@@ -123,8 +125,8 @@ def test_checkpoints_of_runs(runs, tmp_path):
     assert all(float(row["fid_avg_std"]) > 0 for row in rows)
     assert all(float(row["coverage_all_std"]) >= 0 for row in rows)
     assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
-    given += ["--num_examples=30"]
-    printed = generated_runs.score(*given, "--num_neighbors=0", f"--output={output}").stdout
+    flags += ["--num_examples=30"]
+    printed = generated_runs.score(*flags, "--num_neighbors=0", f"--output={output}").stdout
     rows = _rows(output)
     assert [row["num_examples"] for row in rows] == ["30"] * 6
     assert "sets have" not in printed and "fid_all_std" not in rows[0]
@@ -201,10 +203,10 @@ def test_clients_of_one_example_are_noted(files, tmp_path):
 )
 def test_bad_input_is_one_line(files, flags, words):
     before = sorted(files.iterdir())
-    given = [flag.format(files) for flag in flags]
-    if not any(flag.startswith("--clients") for flag in given) and given:
-        given.append(f"--clients={files / 'clients.npz'}")
-    result = generated_runs.score(*given, status=2)
+    arguments = [flag.format(files) for flag in flags]
+    if not any(flag.startswith("--clients") for flag in arguments) and arguments:
+        arguments.append(f"--clients={files / 'clients.npz'}")
+    result = generated_runs.score(*arguments, status=2)
     assert result.stderr.count("\n") == 1
     assert words.format(files) in result.stderr
     assert result.stdout == ""

@@ -153,42 +153,45 @@ def test_a_foreign_file_with_a_row_a_seed(motley_metrics, tmp_path):
     for name, more in (("one", 0), ("two", 5)):
         lines = [f"{user},{seed},{before},{after + more}" for user, seed, before, after in rows]
         (tmp_path / f"{name}.csv").write_text("\n".join(["user,seed,G,P", *lines]) + "\n")
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    first, two = tmp_path / "one.csv", tmp_path / "two.csv"
     flags = ("--columns=client=user,seed=seed,baseline=G,personalized=P", "--metric=accuracy")
-    found = _printed(motley_metrics(one, *flags))
-    assert found["base_random_seed"] == ["0", "1"] and found["personalized_mean"] == ["65", "66"]
-    found = _printed(motley_metrics(one, two, *flags, "--compare"))
-    assert found["run_id"] == ["one", "two"] * 2 and found["difference_mean"] == ["5", "5"]
+    printed = _printed(motley_metrics(first, *flags))
+    assert printed["base_random_seed"] == ["0", "1"] and printed["personalized_mean"] == [
+        "65",
+        "66",
+    ]
+    printed = _printed(motley_metrics(first, two, *flags, "--compare"))
+    assert printed["run_id"] == ["one", "two"] * 2 and printed["difference_mean"] == ["5", "5"]
     # F = P - max(50, 65 + seed) and P - max(60, 75 + seed): -5 of all.
-    assert _printed(motley_metrics(one, *flags, f"--local={two}"))["mpd"] == ["5", "5"]
+    assert _printed(motley_metrics(first, *flags, f"--local={two}"))["mpd"] == ["5", "5"]
     shares = tmp_path / "shares.csv"
     shares.write_text("user,seed,G,P\nu0,0,0.5,0.6\n")
-    message = motley_metrics(one, shares, *flags, "--compare", fails=True)
+    message = motley_metrics(first, shares, *flags, "--compare", fails=True)
     assert "accuracy (percent) of one" in message and "accuracy of shares" in message
 
 
 def test_a_foreign_file_with_empty_cells(motley_metrics, tmp_path):
     """One model's is of a model that diverged, all models' of a client without a score."""
-    path, one, two = (tmp_path / f"{name}.csv" for name in ("both", "one", "two"))
+    path, first, two = (tmp_path / f"{name}.csv" for name in ("both", "one", "two"))
     path.write_text("user,G,P\na,0.5,0.75\nb,0.5,\nc,,0.5\nd,,\n")
-    one.write_text("user,G\na,0.5\nb,0.5\nc,\nd,\n")
+    first.write_text("user,G\na,0.5\nb,0.5\nc,\nd,\n")
     two.write_text("user,G\na,0.75\nb,\nc,0.5\nd,\n")
     columns, metric = "--columns=client=user,baseline=G", "--metric=accuracy"
     stdout = motley_metrics(path, f"{columns},personalized=P", metric)
-    found = _printed(stdout)
-    assert (found["num_unscored"], found["num_diverged"]) == (["1"], ["1"])
-    assert (found["baseline_mean"], found["pct_clients_hurt"]) == (["0.5"], ["33.333"])
+    printed = _printed(stdout)
+    assert (printed["num_unscored"], printed["num_diverged"]) == (["1"], ["1"])
+    assert (printed["baseline_mean"], printed["pct_clients_hurt"]) == (["0.5"], ["33.333"])
     for model in ("baseline", "personalized"):
         assert f"both: the {model} model of 1 clients diverged; no mean is over them" in stdout
     assert "both: 1 clients have nothing to be scored on" in stdout
-    stdout = motley_metrics(one, columns, metric)
+    stdout = motley_metrics(first, columns, metric)
     assert "one: 2 clients have nothing to be scored on" in stdout and "wilcoxon" not in stdout
-    stdout = motley_metrics(one, two, columns, metric, "--compare")
-    found = _printed(stdout)
-    assert (found["num_diverged"], found["mean"]) == (["1", "1"], ["0.5", "0.625"])
+    stdout = motley_metrics(first, two, columns, metric, "--compare")
+    printed = _printed(stdout)
+    assert (printed["num_diverged"], printed["mean"]) == (["1", "1"], ["0.5", "0.625"])
     assert "1 clients have nothing to be scored on" in stdout
     # F = 0.75 - 0.5, worst of b, best of c.
-    stdout = motley_metrics(two, columns, metric, f"--global={one}")
+    stdout = motley_metrics(two, columns, metric, f"--global={first}")
     assert _printed(stdout)["api"] == ["0.25"] and _printed(stdout)["pui"] == ["66.667"]
     assert "personalized: the model of 1 clients diverged" in stdout
 
@@ -224,13 +227,13 @@ def test_compare(motley_metrics, tmp_path):
     first = _run(tmp_path, "first", {"d:a": (0.1, 0.5), "d:b": (0.1, 0.5), "d:x": (0.1, 1)})
     other = _run(tmp_path, "other", {"d:y": (0, 0), "d:b": (0, 0.25), "d:a": (0, 0.875)})
     stdout = motley_metrics(first, other, "--compare")
-    found = _printed(stdout)
-    assert found["num_clients"] == ["2", "2"] and found["num_left_out"] == ["1", "1"]
-    assert found["mean"] == ["0.5", "0.5625"]
+    printed = _printed(stdout)
+    assert printed["num_clients"] == ["2", "2"] and printed["num_left_out"] == ["1", "1"]
+    assert printed["mean"] == ["0.5", "0.5625"]
     # Differences 0.375 and -0.25 from the first; by Student's t 0.0625 and 12.706 * 0.3125.
-    assert found["difference_mean"] == ["0.0625"] and found["pct_clients_worse"] == ["50"]
-    assert (found["difference_low"], found["difference_high"]) == (["-3.9082"], ["4.0332"])
-    assert found["wilcoxon_p"] == ["1"]
+    assert printed["difference_mean"] == ["0.0625"] and printed["pct_clients_worse"] == ["50"]
+    assert (printed["difference_low"], printed["difference_high"]) == (["-3.9082"], ["4.0332"])
+    assert printed["wilcoxon_p"] == ["1"]
     assert "first test: 1 clients are not in all runs and left out: d:x" in stdout
     same = _run(tmp_path, "same", {"d:a": (0, 0.5), "d:b": (0, 0.5)})
     stdout = motley_metrics(first, same, "--compare")
@@ -261,21 +264,21 @@ def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
 
 def test_runs_that_are_not_scored_on_the_same(motley_metrics, tmp_path):
     values = {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25)}
-    one, two = _run(tmp_path, "one", values), _run(tmp_path, "two", values)
-    for run, limit in ((one, 4), (two, 5)):
+    first, two = _run(tmp_path, "one", values), _run(tmp_path, "two", values)
+    for run, limit in ((first, 4), (two, 5)):
         (run / "run.json").write_text(json.dumps({"flags": {"max_examples_per_client": limit}}))
     words = "max_examples_per_client of one and two (4 and 5)"
-    assert words in motley_metrics(one, two, "--compare", fails=True)
+    assert words in motley_metrics(first, two, "--compare", fails=True)
     assert "max_examples_per_client of personalized and local (4 and 5)" in motley_metrics(
-        one, f"--local={two}", fails=True
+        first, f"--local={two}", fails=True
     )
-    stdout = motley_metrics(one, two, "--compare", "--anyway")
+    stdout = motley_metrics(first, two, "--compare", "--anyway")
     assert f"warning: the runs are not scored on the same: {words}" in stdout
     assert _printed(stdout)["mean"] == ["0.5", "0.5"]
     three = _run(tmp_path, "three", values, num_evaluation_examples=9)
-    message = motley_metrics(one, three, "--compare", fails=True)
+    message = motley_metrics(first, three, "--compare", fails=True)
     assert "num_evaluation_examples of one and three, of 2 of 2 clients: d:a (5 and 9)" in message
-    assert "--anyway: expected --compare" in motley_metrics(one, "--anyway", fails=True)
+    assert "--anyway: expected --compare" in motley_metrics(first, "--anyway", fails=True)
 
 
 def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
@@ -284,10 +287,10 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
         for name, value in (("x", 0.25), ("y", 0.75))
         for seed in (0, 1)
     ]
-    found = _printed(motley_metrics(*runs, "--compare"))
-    assert found["run_id"] == ["x0", "y0", "x1", "y1"]
-    assert found["base_random_seed"] == ["0", "0", "1", "1"]
-    assert found["difference_mean"] == ["0.5", "0.5"]
+    printed = _printed(motley_metrics(*runs, "--compare"))
+    assert printed["run_id"] == ["x0", "y0", "x1", "y1"]
+    assert printed["base_random_seed"] == ["0", "0", "1", "1"]
+    assert printed["difference_mean"] == ["0.5", "0.5"]
     message = motley_metrics(runs[0], runs[3], "--compare", fails=True)
     assert "test of seed 0 of x0, test of seed 1 of y1, " in message and "--anyway" in message
     stdout = motley_metrics(runs[0], runs[3], "--compare", "--anyway")
@@ -305,11 +308,11 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
 
 
 def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):
-    one = _run(tmp_path, "one", {"d:a": (0.5, 0.75)})
+    first = _run(tmp_path, "one", {"d:a": (0.5, 0.75)})
     two = _run(tmp_path, "two", {"d:a": (0.5, 0.25)})
     rows = _rows(two / "clients.csv")
     csv_files.append(two / "clients.csv", list(rows[0]), [{**rows[0], "split": "valid"}])
-    stdout = motley_metrics(one, two, "--compare")
+    stdout = motley_metrics(first, two, "--compare")
     assert _printed(stdout)["split"] == ["test", "test"] and "split valid: not in one" in stdout
 
 
@@ -317,13 +320,13 @@ def test_runs_of_one_name_go_by_their_paths(motley_metrics, tmp_path):
     for folder, value in (("one", 0.5), ("two", 0.25)):
         (tmp_path / folder).mkdir()
         _run(tmp_path / folder, "r", {"d:a": (0, value), "d:b": (0, value)})
-    found = _printed(motley_metrics(f"{tmp_path}/*", "--compare"))
-    assert found["run_id"] == [str(tmp_path / "one/r"), str(tmp_path / "two/r")]
-    assert found["difference_mean"] == ["-0.25"]
+    printed = _printed(motley_metrics(f"{tmp_path}/*", "--compare"))
+    assert printed["run_id"] == [str(tmp_path / "one/r"), str(tmp_path / "two/r")]
+    assert printed["difference_mean"] == ["-0.25"]
     # A table that is not in a directory of its own goes by its file.
     file = (tmp_path / "two/r/clients.csv").rename(tmp_path / "two.csv")
-    found = _printed(motley_metrics(tmp_path / "one", file, "--compare"))
-    assert found["run_id"] == [str(tmp_path / "one/r"), str(file)]
+    printed = _printed(motley_metrics(tmp_path / "one", file, "--compare"))
+    assert printed["run_id"] == [str(tmp_path / "one/r"), str(file)]
 
 
 def test_quantum_of_improvement(motley_metrics, tmp_path):
@@ -373,8 +376,8 @@ def test_roc_auc(motley_metrics, tmp_path):
     assert baseline["weighted_by_negatives"] == "0.666666667"
     assert baseline["num_one_class_clients"] == "1" and "1 clients have one class only" in stdout
     motley_metrics(path, "--per_client", f"--output={output}")
-    found = [(r["client_id"], r["model"], r["roc_auc"], r["num_positives"]) for r in _rows(output)]
-    assert found[:3] == [
+    cells = [(r["client_id"], r["model"], r["roc_auc"], r["num_positives"]) for r in _rows(output)]
+    assert cells[:3] == [
         ("d:a", "baseline", "0.5", "1"), ("d:b", "baseline", "1", "2"), ("d:c", "baseline", "", "1")
     ]  # fmt: skip
     assert "scores.csv: found scores, " in motley_metrics(path, "--compare", fails=True)
@@ -401,22 +404,22 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, columns_lib.names("scores"), rows)
     motley_metrics(path, "--secure_average", f"--output={output}")
-    found = _rows(output)
-    assert [(row["class"], row["model"]) for row in found][2:4] == [
+    rows = _rows(output)
+    assert [(row["class"], row["model"]) for row in rows][2:4] == [
         ("b", "baseline"), ("b", "personalized")
     ]  # fmt: skip
     for name in secure_averages.COLUMNS:
         plain = name.removeprefix("secure_")
-        assert [row[name] for row in found[4:]] == ["", ""]
-        pairs = [(float(row[name]), float(row[plain])) for row in found[:4]]
+        assert [row[name] for row in rows[4:]] == ["", ""]
+        pairs = [(float(row[name]), float(row[plain])) for row in rows[:4]]
         assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
     # A client whose scores are not finite is in neither.
     lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
     csv_files.write(path, columns_lib.names("scores"), lost)
     motley_metrics(path, "--secure_average", f"--output={output}")
-    found = _rows(output)
-    secure, plain = (float(found[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
-    assert secure == pytest.approx(plain, abs=1e-6) and found[0]["num_diverged"] == "1"
+    rows = _rows(output)
+    secure, plain = (float(rows[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
+    assert secure == pytest.approx(plain, abs=1e-6) and rows[0]["num_diverged"] == "1"
     assert secure_averages.averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
@@ -444,9 +447,9 @@ def test_100_000_clients(tmp_path):
     run = _run(tmp_path, "big", {f"d:{i}": pair for i, pair in enumerate(pairs)})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
-        "import sys; from launch.metrics import command as metrics\n"
+        "import sys; from absl import flags; from launch.metrics import command as metrics\n"
         "assert 'pandas' not in sys.modules and 'scipy' not in sys.modules\n"
-        "metrics.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
+        "flags.FLAGS(sys.argv); metrics.main(*sys.argv[1:])\n"
         "assert 'tensorflow' not in sys.modules\n"
         # Not ru_maxrss, which a process has from the one that started it.
         "peak = next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]\n"

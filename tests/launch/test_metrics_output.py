@@ -3,7 +3,7 @@
 from launch.metrics import output as metrics_output
 from tests.errors import refused
 
-TABLE = metrics_output.Table(
+TABLE = metrics_output.ShownTable(
     ("name", "x", "empty", "number"),
     [
         {"name": "=a_b|c\\", "x": 1 / 3, "empty": float("nan"), "number": 400000},

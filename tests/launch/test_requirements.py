@@ -67,5 +67,7 @@ def test_console_scripts_name_modules_of_this_project():
         match = re.fullmatch(r"[a-z0-9_]+=([a-z0-9_.]+):([a-z_]+)", command)
         assert match, command
         module = ROOT.joinpath(*match.group(1).split(".")).with_suffix(".py")
-        found = re.search(rf"^(def {match[2]}\(|{match[2]} = )", module.read_text(), re.MULTILINE)
-        assert found, f"{command}: no function {match[2]}"
+        definition = re.search(
+            rf"^(def {match[2]}\(|{match[2]} = )", module.read_text(), re.MULTILINE
+        )
+        assert definition, f"{command}: no function {match[2]}"

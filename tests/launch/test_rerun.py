@@ -241,7 +241,10 @@ def test_a_trainers_run_is_the_same_with_the_flags_of_its_record(rerun, folder, 
     with in_process.opened(trainer) as run:
         second = run(tmp_path / "second", "run", *_given(folder)[1])
     programs.same_tables(first, second)
-    flags = [json.loads((of / "run.json").read_text())["flags"] for of in (first, second)]
+    flags = [
+        json.loads((run_directory / "run.json").read_text())["flags"]
+        for run_directory in (first, second)
+    ]
     assert flags[0] == flags[1]
 
 
@@ -275,9 +278,9 @@ def test_an_end_by_signal_ends_the_trainer_and_waits_for_it(folder):
 def test_bad_input_is_one_line(rerun, folder):
     run, again = folder / "before", f"--root_output_dir={folder / 'again'}"
 
-    def check(where, found, flag=again, **record):
+    def check(where, content, flag=again, **record):
         _record(run, **record)
-        with refused(where, found):
+        with refused(where, content):
             rerun(run, flag)
 
     check("before", "an unfinished run", status="running")

@@ -45,8 +45,8 @@ def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
     with open(runs / "one" / "clients.csv", newline="") as file:
         expected = list(csv.DictReader(file))
     ours = [dict(zip(header, row, strict=True)) for row in rows]
-    found = [row for row in ours if row["run_id"] == "one"]
-    assert len(found) == len(expected) == 5 and len(ours) == 10
+    own = [row for row in ours if row["run_id"] == "one"]
+    assert len(own) == len(expected) == 5 and len(ours) == 10
     metrics(runs, f"--output={tmp_path / 'x.csv'}")
     with open(tmp_path / "x.csv", newline="") as file:
         printed = list(csv.DictReader(file))
@@ -54,17 +54,17 @@ def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
     summary = [dict(zip(header, row, strict=True)) for row in rows]
     assert header == list(printed[0])
     # The clients' rows are those of their file, the summary is the printed table.
-    for row, same in zip([*found, *summary], [*expected, *printed], strict=True):
+    for row, same in zip([*own, *summary], [*expected, *printed], strict=True):
         for name, text in same.items():
             if isinstance(row[name], int | float):
                 assert float(text) == pytest.approx(row[name], rel=1e-8), name
             else:
                 assert csv_files.formula_undone(text) == (row[name] or ""), name
     # Numbers are numbers, names and keys are text; nothing is a formula.
-    assert isinstance(found[0]["baseline"], float)
-    assert isinstance(found[0]["num_evaluation_examples"], int)
-    assert {row["client_id"] for row in found} == {"v0", "v1", "007", "=1+1", "@a"}
-    assert all(isinstance(row["base_random_seed"], str) for row in found)
+    assert isinstance(own[0]["baseline"], float)
+    assert isinstance(own[0]["num_evaluation_examples"], int)
+    assert {row["client_id"] for row in own} == {"v0", "v1", "007", "=1+1", "@a"}
+    assert all(isinstance(row["base_random_seed"], str) for row in own)
     kinds = {cell.data_type for sheet in book for row in sheet for cell in row}
     assert kinds <= {"s", "n"}
     for sheet in book:
@@ -83,9 +83,9 @@ def test_foreign_ids_stay_text(metrics, tmp_path, name):
     flags = ("--columns=client=user,baseline=score", "--higher_is_better", "--metric=accuracy")
     metrics(path, *flags, f"--output={tmp_path / 'x.xlsx'}")
     header, *rows = _sheets(tmp_path / "x.xlsx")[0]["clients"]
-    found = [dict(zip(header, row, strict=True)) for row in rows]
+    cells = [dict(zip(header, row, strict=True)) for row in rows]
     expected = [("001", 0.5), ("<r><t>x</r>", 0.25), ("<r>a&b</r>", 1)]
-    assert [(row["client_id"], row["baseline"]) for row in found] == expected
+    assert [(row["client_id"], row["baseline"]) for row in cells] == expected
 
 
 def test_a_table_without_a_run(metrics, tmp_path):
@@ -125,15 +125,17 @@ def test_scores_have_sheets_of_clients_and_of_examples(metrics, tmp_path):
 
 def test_what_excel_cannot_hold_is_one_line(tmp_path):
     path = tmp_path / "x.xlsx"
-    for header, rows, found, expected in (
+    for header, rows, content, expected in (
         (["a"], [()] * 1_048_576, "1048576 rows", "1048575"),
         (["a"] * 16_385, [], "16385 columns", "16384"),
         (["a"], [["x" * 40_000]], "40000 char", "32767"),
     ):
-        with refused("clients", found, expected, "a/clients.csv"):
+        with refused("clients", content, expected, "a/clients.csv"):
             workbook.write(path, [workbook.Sheet("clients", header, rows, "a/clients.csv")])
     assert not list(tmp_path.iterdir())
-    workbook.write(path, [workbook.of_table("summary", output.Table(["a"], [{"a": "=1+1"}]), "f")])
+    workbook.write(
+        path, [workbook.of_table("summary", output.ShownTable(["a"], [{"a": "=1+1"}]), "f")]
+    )
     assert _sheets(path)[0] == {"summary": [["a"], ["=1+1"]]}
 
 

@@ -98,19 +98,19 @@ def _train_on(targets, trainer, root, *flags):
     return root / "spread"
 
 
-def _assert_same_tables(found, expected):
+def _assert_same_tables(actual, expected):
     for which in ("clients", "candidates"):
-        one, other = (programs.table(d.parent, d.name, which) for d in (found, expected))
+        table, other = (programs.table(d.parent, d.name, which) for d in (actual, expected))
         numbers = other.select_dtypes("number").columns
-        np.testing.assert_allclose(one[numbers], other[numbers], rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(table[numbers], other[numbers], rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.slow
 def test_threads_reach_tffs_program(two):
-    default, given = (_binary_of(process).environ() for process in two[0])
-    assert given["TF_NUM_INTEROP_THREADS"] == "3"
+    default, single = (_binary_of(process).environ() for process in two[0])
+    assert single["TF_NUM_INTEROP_THREADS"] == "3"
     assert default.get("TF_NUM_INTEROP_THREADS") == os.environ.get("TF_NUM_INTEROP_THREADS")
-    assert default["TF_NUM_INTRAOP_THREADS"] == given["TF_NUM_INTRAOP_THREADS"] == "1"
+    assert default["TF_NUM_INTRAOP_THREADS"] == single["TF_NUM_INTRAOP_THREADS"] == "1"
 
 
 def test_fine_tuning_on_a_worker(alone, small, tmp_path):
@@ -211,9 +211,9 @@ def _namespaces(number):
     if not shutil.which("ip"):
         pytest.skip("needs the program ip")
     own = os.getpid()
-    made = {f"mtl{own % 100_000}x{i}": f"10.211.{own % 250}.{4 * i}" for i in range(number)}
+    addresses = {f"mtl{own % 100_000}x{i}": f"10.211.{own % 250}.{4 * i}" for i in range(number)}
     try:
-        for name, subnet in made.items():
+        for name, subnet in addresses.items():
             here, there = (str(ipaddress.ip_address(subnet) + i) for i in (1, 2))
             _ip(f"netns add {name}")
             _ip(f"link add {name} type veth peer name eth9 netns {name}")
@@ -222,9 +222,9 @@ def _namespaces(number):
             _ip(f"-n {name} addr add {there}/30 dev eth9")
             _ip(f"-n {name} link set eth9 up")
             _ip(f"-n {name} link set lo up")
-        yield [(name, str(ipaddress.ip_address(subnet) + 2)) for name, subnet in made.items()]
+        yield [(name, str(ipaddress.ip_address(subnet) + 2)) for name, subnet in addresses.items()]
     finally:
-        for name in made:
+        for name in addresses:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 

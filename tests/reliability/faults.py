@@ -46,16 +46,20 @@ def _chosen() -> list[disturbances.Fault]:
 
 def main() -> int:
     """Lets the faults happen; returns 1 if something did not survive."""
-    found = []
+    verdicts = []
     folder = pathlib.Path(tempfile.mkdtemp(prefix="faults_"))
     court = verdicts.Court(folder)
     for number, fault in enumerate(chosen := _chosen(), 1):
-        found.append(court.judge(fault))
-        state = "skipped" if found[-1].skipped else "failed" if found[-1].wrong else "survived"
+        verdicts.append(court.judge(fault))
+        state = (
+            "skipped" if verdicts[-1].skipped else "failed" if verdicts[-1].wrong else "survived"
+        )
         line = f"{number}/{len(chosen)} {fault.name}: {state}"
-        print(line, *found[-1].wrong, sep="\n  ", file=sys.stderr, flush=True)
-    print(*text_tables.markdown([_HEADER, *map(_cells, found)]), sep="\n")
-    wrong = [f"{verdict.fault.name}: {what}" for verdict in found for what in verdict.wrong]
+        print(line, *verdicts[-1].wrong, sep="\n  ", file=sys.stderr, flush=True)
+    print(*text_tables.markdown([_HEADER, *map(_cells, verdicts)]), sep="\n")
+    wrong = [
+        f"{verdict.fault.name}: {problem}" for verdict in verdicts for problem in verdict.wrong
+    ]
     if wrong:
         print("", *wrong, f"files are in {folder}", sep="\n")
         return 1

@@ -74,7 +74,7 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
         results = list(pool.map(lambda setting: _spend(setting, work), settings))
     print(*text_tables.markdown([_HEADER, *(row for row, _ in results)]), sep="\n")
-    failures = [failure for _, found in results for failure in found]
+    failures = [failure for _, own in results for failure in own]
     if failures:
         print("", *failures, sep="\n")
         return 1

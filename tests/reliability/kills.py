@@ -197,7 +197,9 @@ class Matrix:
 
     def _fail(self, wrong: Sequence[str], story: Sequence[str]) -> None:
         after = ", ".join(story)
-        self.failures += [f"{self._setting}: {what} ({self._work}, {after})" for what in wrong]
+        self.failures += [
+            f"{self._setting}: {problem} ({self._work}, {after})" for problem in wrong
+        ]
 
 
 def _lost(before: set[str], after: set[str]) -> list[str]:

@@ -192,8 +192,8 @@ def archive(rng: random.Random, data: bytes) -> bytes:
         ))  # fmt: skip
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as new:
-        for one in members:
-            new.writestr(*one)
+        for entry in members:
+            new.writestr(*entry)
     return out.getvalue()
 
 
@@ -241,16 +241,16 @@ def database(rng: random.Random, path: pathlib.Path) -> None:
 
 def records(rng: random.Random, data: bytes, checksum: Callable[[bytes], int]) -> bytes:
     """Damages a record of a TFRecord file and gives it the right checksums again."""
-    found, place = [], 0
+    entries, place = [], 0
     while place < len(data):
         (length,) = struct.unpack("<Q", data[place : place + 8])
-        found.append(data[place + 12 : place + 12 + length])
+        entries.append(data[place + 12 : place + 12 + length])
         place += 16 + length
-    if found:
-        chosen = rng.randrange(len(found))
-        found[chosen] = any_bytes(rng, found[chosen])
+    if entries:
+        chosen = rng.randrange(len(entries))
+        entries[chosen] = any_bytes(rng, entries[chosen])
     out = b""
-    for one in found:
-        size = struct.pack("<Q", len(one))
-        out += size + struct.pack("<I", checksum(size)) + one + struct.pack("<I", checksum(one))
+    for entry in entries:
+        size = struct.pack("<Q", len(entry))
+        out += size + struct.pack("<I", checksum(size)) + entry + struct.pack("<I", checksum(entry))
     return out

@@ -154,8 +154,8 @@ def _talks(folder: Path) -> None:
 
 
 def _read_talks(folder: Path) -> None:
-    found = ted_multi.find_files([str(folder / "*.tsv")])
-    ted_multi.prepare(found, folder / "out", ted_multi.Thresholds(2, 2))
+    files = ted_multi.find_files([str(folder / "*.tsv")])
+    ted_multi.prepare(files, folder / "out", ted_multi.Thresholds(2, 2))
 
 
 def _landmarks(folder: Path) -> None:
@@ -250,7 +250,7 @@ def _read_features(folder: Path) -> None:
         }
         table = scores.table(clients, sets, 2)
         metrics_output.write(
-            str(folder / "scores.csv"), metrics_output.Table(scores.COLUMNS, table.rows)
+            str(folder / "scores.csv"), metrics_output.ShownTable(scores.COLUMNS, table.rows)
         )
 
 
@@ -293,19 +293,19 @@ def _tables(folder: Path) -> None:
 
 def _read_tables(folder: Path) -> None:
     """As motley_metrics does; the report takes seconds and has its own."""
-    found = []
+    evaluations = []
     for path in client_tables.find([folder]):
         table = client_tables.choose(client_tables.read(path), "last", None)
-        found += client_tables.evaluations(table)
-    for made in (metrics_tables.summary(found), metrics_tables.compare(found)[0]):
-        _show(folder, made)
+        evaluations += client_tables.evaluations(table)
+    for table in (metrics_tables.summary(evaluations), metrics_tables.compare(evaluations)[0]):
+        _show(folder, table)
     runs.find([str(folder)])
 
 
-def _show(folder: Path, made: metrics_output.Table) -> None:
-    "\n".join(metrics_output.text(made)).encode()
+def _show(folder: Path, table: metrics_output.ShownTable) -> None:
+    "\n".join(metrics_output.text(table)).encode()
     for suffix in metrics_output.SUFFIXES:
-        metrics_output.write(str(folder / f"out{suffix}"), made)
+        metrics_output.write(str(folder / f"out{suffix}"), table)
 
 
 def _read_report(folder: Path) -> None:
@@ -330,10 +330,10 @@ _COLUMNS = {"client": "user", "baseline": "G", "personalized": "P", "examples": 
 
 def _read_csv(folder: Path, name: str, columns: Any = None) -> None:
     table = client_tables.read(folder / name, columns, None, None if columns is None else True)
-    found = client_tables.evaluations(client_tables.choose(table, "last", None))
-    _show(folder, metrics_tables.summary(found))
-    if found[0].is_personalized:
-        _show(folder, metrics_tables.quantum(found, None, None)[0])
+    evaluations = client_tables.evaluations(client_tables.choose(table, "last", None))
+    _show(folder, metrics_tables.summary(evaluations))
+    if evaluations[0].is_personalized:
+        _show(folder, metrics_tables.quantum(evaluations, None, None)[0])
 
 
 def _scores(folder: Path) -> None:
@@ -350,8 +350,8 @@ def _read_scores(folder: Path) -> None:
     if not client_tables.is_scores(path):
         return
     table = client_tables.choose(client_tables.read_scores(path), "last", None)
-    made, clients = metrics_tables.roc_aucs([table])
-    _show(folder, made)
+    aucs, clients = metrics_tables.roc_aucs([table])
+    _show(folder, aucs)
     if clients is not None:
         _show(folder, clients)
 
@@ -401,7 +401,7 @@ def _grid(folder: Path) -> None:
 
 
 def _read_grid(folder: Path) -> None:
-    grid, _ = grids.parse(folder / "grid.yaml")
+    grid = grids.parse(folder / "grid.yaml")
     plan = plans.Plan(grid, 2)
     for task in plan.tasks:
         for run in task.runs:

@@ -37,5 +37,5 @@ def test_what_is_not_as_in_an_undisturbed_run_is_seen(tmp_path, monkeypatch):
     (tmp_path / "changes").write_text("1")
     matrix = kills.Matrix(trainer_runs.Setting("x", "y"), tmp_path, random.Random(1))
     list(matrix.spend([kills.Kind(signal.SIGKILL, False)]))
-    found = {failure.partition(" (")[0] for failure in matrix.failures}
-    assert {"x y: one is missing", "x y: other is left"} <= found
+    failures = {failure.partition(" (")[0] for failure in matrix.failures}
+    assert {"x y: one is missing", "x y: other is left"} <= failures

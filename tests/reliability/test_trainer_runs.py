@@ -42,11 +42,11 @@ def test_times_make_no_difference(run):
 
 
 def test_all_else_does(run):
-    one, two = run("one"), run("two", loss=0.6)
+    first, two = run("one"), run("two", loss=0.6)
     np.savez(two / "checkpoints" / "round_00000001.npz", np.ones(3, np.float32))
     (two / "run.json").unlink()
     (two / ".rounds.csv.x.tmp").touch()
-    assert trainer_runs.differences(one, two) == [
+    assert trainer_runs.differences(first, two) == [
         "run.json is missing",
         ".rounds.csv.x.tmp is left",
         "checkpoints/round_00000001.npz differs",

@@ -164,8 +164,8 @@ def run(command: Sequence[str], **options: Any) -> Ending:
 
 def files(directory: pathlib.Path) -> set[str]:
     """Returns the relative names of a run's files, its lock aside."""
-    found = (path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(directory)) for path in found}
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(directory)) for path in files}
 
 
 def damages(directory: pathlib.Path) -> list[str]:
@@ -182,17 +182,17 @@ def _is_whole(path: pathlib.Path) -> bool:
     return path.read_bytes().endswith(_ENDS.get(path.suffix, b""))
 
 
-def differences(expected: pathlib.Path, found: pathlib.Path) -> list[str]:
+def differences(expected: pathlib.Path, actual: pathlib.Path) -> list[str]:
     """Returns in what the files of a run differ from those of another, times aside.
 
     Of checkpoints the newest counts: a signal leaves one of the round at which it came, and which
     one is kept beside the newest differs by it.
     """
-    first, second = (_without_older_checkpoints(files(path)) for path in (expected, found))
+    first, second = (_without_older_checkpoints(files(path)) for path in (expected, actual))
     words = [f"{name} is missing" for name in sorted(first - second)]
     words += [f"{name} is left" for name in sorted(second - first)]
     for name in sorted(first & second):
-        if _differ(expected / name, found / name):
+        if _differ(expected / name, actual / name):
             words.append(f"{name} differs")
     return words
 

@@ -41,7 +41,7 @@ _MAX_CLIENTS = 20
 _LEAST_IMPROVED = 50.0
 
 
-class Kind(NamedTuple):
+class MetricKind(NamedTuple):
     """A metric of gains: its name for people, and whether lower is better."""
 
     title: str
@@ -50,17 +50,17 @@ class Kind(NamedTuple):
 
 # By their names in `QUANTUM`.
 PERFORMANCE = {
-    "pui": Kind("% improved (PUI)", False),
-    "mpi": Kind("median gain (MPI)", False),
-    "api": Kind("average gain (API)", False),
-    "mpd": Kind("median loss (MPD)", True),
-    "apd": Kind("average loss (APD)", True),
+    "pui": MetricKind("% improved (PUI)", False),
+    "mpi": MetricKind("median gain (MPI)", False),
+    "api": MetricKind("average gain (API)", False),
+    "mpd": MetricKind("median loss (MPD)", True),
+    "apd": MetricKind("average loss (APD)", True),
 }
 FAIRNESS = {
-    "average_variance_improved": Kind("average variance", True),
-    "cosine_similarity_improved": Kind("cosine similarity", False),
-    "entropy_improved": Kind("entropy", False),
-    "jain_index_improved": Kind("Jain's index", False),
+    "average_variance_improved": MetricKind("average variance", True),
+    "cosine_similarity_improved": MetricKind("cosine similarity", False),
+    "entropy_improved": MetricKind("entropy", False),
+    "jain_index_improved": MetricKind("Jain's index", False),
 }
 KINDS = PERFORMANCE | FAIRNESS
 
@@ -101,9 +101,9 @@ def table(comparison: Comparison) -> pd.DataFrame:
     over G alone: nothing unless there are FedAvg and two methods on the same clients.
     """
     rows = [row for over in (G, BETTER) for row in _rows(comparison, over)]
-    found = pd.DataFrame(rows, columns=["data", "over", "method", *KINDS])
-    found = found.groupby("over", sort=False).filter(lambda methods: len(methods) > 1)
-    return found if (found["over"] == G).any() else found[:0]
+    table = pd.DataFrame(rows, columns=["data", "over", "method", *KINDS])
+    table = table.groupby("over", sort=False).filter(lambda methods: len(methods) > 1)
+    return table if (table["over"] == G).any() else table[:0]
 
 
 def _rows(comparison: Comparison, over: str) -> Iterator[dict[str, Any]]:
@@ -140,9 +140,9 @@ def ranks(methods: pd.DataFrame) -> pd.DataFrame:
     has no place is last, with the number of methods if nobody has one.
     """
     placed = _placed(methods)
-    found = placed.rank(method="min", na_option="bottom")
-    found.loc[:, placed.isna().all()] = len(methods)
-    return found.astype(int)
+    ranks = placed.rank(method="min", na_option="bottom")
+    ranks.loc[:, placed.isna().all()] = len(methods)
+    return ranks.astype(int)
 
 
 def _cells(splits: pd.DataFrame) -> list[list[str]]:

@@ -55,7 +55,7 @@ def main() -> None:
     for picture, (client_id, x, label) in enumerate(_pictures(task)):
         attacks = list(_attacks(task.facts["num_classes"], x, label))
         rows += [{"picture": picture, "client_id": client_id, **row} for row, _ in attacks]
-        shown.append([x, *(found for _, found in attacks)])
+        shown.append([x, *(picture for _, picture in attacks)])
         print(f"{picture + 1}/{FLAGS.pictures} pictures", flush=True)
     csv_files.write(folder / "leakage.csv", list(rows[0]), map(csv_files.formula_safe, rows))
     _print(rows)
@@ -69,8 +69,8 @@ def _pictures(task: Any) -> Iterator[tuple[str, np.ndarray, int]]:
 
     for client_id in task.train.ids[: FLAGS.pictures]:
         examples = task.train.fetch(client_id)["train"]
-        one = {field: tf.convert_to_tensor(values[:1]) for field, values in examples.items()}
-        x, y = task.preprocess(one, False, tf.zeros([2], tf.int32))
+        example = {field: tf.convert_to_tensor(values[:1]) for field, values in examples.items()}
+        x, y = task.preprocess(example, False, tf.zeros([2], tf.int32))
         lowest = -1.0 if task.dataset == "cifar10" else 0.0
         yield client_id, (x[0].numpy() - lowest) / (1.0 - lowest), int(y[0])
 
@@ -94,17 +94,17 @@ def _attacks(
 
         sent = inversion.update(predict, weights, x, label, FLAGS.client_learning_rate, steps)
         if name == "linear":
-            found = inversion.invert_linear(*sent)
+            attack = inversion.invert_linear(*sent)
         else:
             rng = random_streams.generator(FLAGS.base_random_seed, "attack", steps)
             searching = FLAGS.iterations, FLAGS.starts
-            found = inversion.reconstruct(predict, weights, sent, x.shape, rng, *searching)
-        picture = found.x.reshape(x.shape)
+            attack = inversion.reconstruct(predict, weights, sent, x.shape, rng, *searching)
+        picture = attack.x.reshape(x.shape)
         yield {
-            "model": name, "steps": steps, "label": label, "found_label": found.label,
-            "is_found": int(found.label == label),
+            "model": name, "steps": steps, "label": label, "found_label": attack.label,
+            "is_found": int(attack.label == label),
             "l2_distance": float(np.linalg.norm(picture - x)),
-            "gradient_distance": found.distance,
+            "gradient_distance": attack.distance,
         }, picture  # fmt: skip
 
 
@@ -112,10 +112,10 @@ def _print(rows: list[dict[str, Any]]) -> None:
     """Prints what each attack found of all pictures."""
     lines = [("model", "steps", "classes found", "median L2 distance")]
     for model, steps in _ATTACKS:
-        of = [row for row in rows if (row["model"], row["steps"]) == (model, steps)]
-        found = sum(row["is_found"] for row in of)
-        distance = np.median([row["l2_distance"] for row in of])
-        lines.append((model, str(steps), f"{found} of {len(of)}", f"{distance:.3g}"))
+        attacks = [row for row in rows if (row["model"], row["steps"]) == (model, steps)]
+        hits = sum(row["is_found"] for row in attacks)
+        distance = np.median([row["l2_distance"] for row in attacks])
+        lines.append((model, str(steps), f"{hits} of {len(attacks)}", f"{distance:.3g}"))
     print("\n".join(text_tables.aligned(lines)))
 
 

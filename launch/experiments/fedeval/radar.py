@@ -20,7 +20,7 @@ from absl import flags
 from launch.experiments.fedeval import scorecard
 from launch.report import runs as run_directories
 from launch.report.comparisons import FIRST_COUNTS
-from launch.report.runs import Run
+from launch.report.runs import ReportedRun
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
@@ -79,7 +79,7 @@ _NEEDS = {
     "effectiveness": "a run with --algorithm=centralized and one of local training",
 }
 # A method's run, and those that are compared with it, by role or by `attacked_<how>`.
-Method = tuple[Run, dict[str, Run]]
+Method = tuple[ReportedRun, dict[str, ReportedRun]]
 
 flags.DEFINE_string("baseline", None, "Run that costs are compared with, in place of FedSGD's.")
 flags.DEFINE_enum("model", "personalized", ["personalized", "global"],
@@ -130,9 +130,9 @@ def main(*paths: str) -> None:
     print(table, *radar.save(folder, columns.SCORECARD_AXES, scores, scorecard.MOST), sep="\n")
 
 
-def assign(runs: Sequence[Run]) -> tuple[list[Method], dict[str, Run]]:
+def assign(runs: Sequence[ReportedRun]) -> tuple[list[Method], dict[str, ReportedRun]]:
     """Returns the methods, and by role what all are compared with; UserError if runs do not fit."""
-    by_role: dict[str, list[Run]] = {}
+    by_role: dict[str, list[ReportedRun]] = {}
     for run in runs:
         by_role.setdefault(_role(run), []).append(run)
         _check(run, runs[0])
@@ -140,8 +140,8 @@ def assign(runs: Sequence[Run]) -> tuple[list[Method], dict[str, Run]]:
     if not methods:
         others = "--partition=iid, --dropout_rate, --straggler_rate, --attack"
         raise UserError("", _listed(runs), f"a run of a method, which has none of {others}")
-    references: dict[str, Run] = {}
-    for role, run in ((role, run) for role, of in by_role.items() for run in of):
+    references: dict[str, ReportedRun] = {}
+    for role, run in ((role, run) for role, own in by_role.items() for run in own):
         name = f"attacked_{run.flags['attack']}" if role == "attacked" else role
         for into in [references] if role in _REFERENCES else _owners(role, run, methods):
             if into.setdefault(name, run) is not run:
@@ -149,14 +149,14 @@ def assign(runs: Sequence[Run]) -> tuple[list[Method], dict[str, Run]]:
     return methods, references
 
 
-def _role(run: Run) -> str:
+def _role(run: ReportedRun) -> str:
     if not run.flags:
         expected = "run.json, whose flags say what it is for"
         raise UserError(str(run.path), None, expected, "leave it out")
     fitting = []
-    for name, (flag, usual, wanted) in ROLES.items():
+    for name, (flag, usual, needed) in ROLES.items():
         value = {**run.flags, _TRAINED: run.algorithm}.get(flag) or usual
-        if value == wanted or (wanted is None and value != usual):
+        if value == needed or (needed is None and value != usual):
             fitting.append(name)
     if len(fitting) > 1 and fitting[0] in _VARIANTS:
         named = " and ".join(f"--{ROLES[name].flag}" for name in fitting)
@@ -164,19 +164,19 @@ def _role(run: Run) -> str:
     return fitting[0] if fitting else "method"
 
 
-def _owners(role: str, run: Run, methods: Sequence[Method]) -> list[dict[str, Run]]:
+def _owners(role: str, run: ReportedRun, methods: Sequence[Method]) -> list[dict[str, ReportedRun]]:
     """Returns what is compared with the methods that have a run's flags but for its role's."""
     apart = [_differences(run, method) - {ROLES[role].flag} for method, _ in methods]
     changed, (nearest, _) = min(zip(apart, methods, strict=True), key=lambda pair: len(pair[0]))
     if changed:
         named = (f"--{f} ({run.flags[f]}, there {nearest.flags[f]})" for f in sorted(changed))
-        found = f"the {role} run of no method given"
+        stray = f"the {role} run of no method given"
         expected = f"the flags of one; {nearest.run_id} differs in {', '.join(named)}"
-        raise UserError(str(run.path), found, expected)
+        raise UserError(str(run.path), stray, expected)
     return [others for (_, others), more in zip(methods, apart, strict=True) if not more]
 
 
-def _differences(run: Run, method: Run) -> set[str]:
+def _differences(run: ReportedRun, method: ReportedRun) -> set[str]:
     """Returns the flags, known to both, that set two runs' numbers apart."""
     shared = run.flags.keys() & method.flags.keys() - _SAME_NUMBERS
     pairs = {flag: (run.flags[flag], method.flags[flag]) for flag in shared}
@@ -184,16 +184,16 @@ def _differences(run: Run, method: Run) -> set[str]:
     return {flag for flag, (mine, other) in pairs.items() if mine != other}
 
 
-def _listed(runs: Sequence[Run]) -> str:
+def _listed(runs: Sequence[ReportedRun]) -> str:
     return ", ".join(f"{run.path} ({_role(run)})" for run in runs)
 
 
-def _check(run: Run, first: Run) -> None:
+def _check(run: ReportedRun, first: ReportedRun) -> None:
     """Refuses a run of other data, whoever has which, or another metric, and one that was cut."""
     (data, metric), (other_data, other_metric) = (
-        (run_directories.dataset_named(of.flags.get("dataset_name") or of.dataset,
-                                       {**of.flags, "partition": None}), of.metric)
-        for of in (run, first)
+        (run_directories.dataset_named(other.flags.get("dataset_name") or other.dataset,
+                                       {**other.flags, "partition": None}), other.metric)
+        for other in (run, first)
     )  # fmt: skip
     if (data, metric) != (other_data, other_metric):
         expected = f"{other_metric} of {other_data}, as in {first.path}"
@@ -206,19 +206,19 @@ def _check(run: Run, first: Run) -> None:
         raise UserError(str(run.path), f"{count} of {total} rounds", advice=advice)
 
 
-def _baseline(runs: Sequence[Run], methods: Sequence[Method]) -> Run | None:
-    found = [run for run, _ in methods if run.flags.get("algorithm") == "fedsgd"]
+def _baseline(runs: Sequence[ReportedRun], methods: Sequence[Method]) -> ReportedRun | None:
+    baselines = [run for run, _ in methods if run.flags.get("algorithm") == "fedsgd"]
     if FLAGS.baseline:
         path = pathlib.Path(os.path.expanduser(FLAGS.baseline)).resolve()
-        found = [run for run in runs if run.path.resolve() == path][:1]
-        if not found:
+        baselines = [run for run in runs if run.path.resolve() == path][:1]
+        if not baselines:
             raise UserError(_BASELINE, FLAGS.baseline, "one of the runs", "give it as well")
-    if len(found) > 1:
-        raise UserError("", _listed(found), "one fedsgd run", f"name one with {_BASELINE}=RUN")
-    return found[0] if found else None
+    if len(baselines) > 1:
+        raise UserError("", _listed(baselines), "one fedsgd run", f"name one with {_BASELINE}=RUN")
+    return baselines[0] if baselines else None
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[ReportedRun]) -> list[str]:
     """Returns what methods are called, no two alike: a line of the radar would hide another."""
     usual = {"server_optimizer": ("sgd", None), "aggregator": ("mean", None)}
     of_runs = [[r.flags[f] for f, v in usual.items() if r.flags.get(f) not in v] for r in runs]
@@ -227,12 +227,14 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return next(names for names in (called, ids, paths) if len(set(names)) == len(runs))
 
 
-def _row(method: Method, references: Mapping[str, Run], base: Run | None) -> dict[str, Any]:
+def _row(
+    method: Method, references: Mapping[str, ReportedRun], base: ReportedRun | None
+) -> dict[str, Any]:
     """Returns a method's columns, those that are measured."""
     run, others = method
     column, higher = "baseline" if FLAGS.model == "global" else "personalized", run.higher_is_better
     known = {run.flags.get("algorithm"), run.flags.get("aggregator")}
-    sent = (what for what, of in _EXCHANGES.items() if of & known)
+    sent = (kind for kind, names in _EXCHANGES.items() if names & known)
     exchange, value = next(sent, "plain, many steps of training"), _value(run, column)
     row: dict[str, Any] = {"run_id": run.run_id, "value": value, "exchange": exchange}
     row |= {name: getattr(scorecard, name)(exchange) for name in ("privacy", "security")}
@@ -242,8 +244,8 @@ def _row(method: Method, references: Mapping[str, Run], base: Run | None) -> dic
         scores = scorecard.cost_scores(cost, other)
         row |= {f"{name}_score": score for name, score in scores._asdict().items()}
         row["efficiency"] = scorecard.efficiency(scores)
-    for name, of in others.items():
-        theirs = _value(of, column)
+    for name, variant in others.items():
+        theirs = _value(variant, column)
         row[f"{name}_value" if name in _VARIANTS else name] = theirs
         if name in _VARIANTS:
             # Alike clients are the easier problem, faults the harder.
@@ -264,7 +266,7 @@ def _row(method: Method, references: Mapping[str, Run], base: Run | None) -> dic
     return row
 
 
-def _last_counted(run: Run, column: str) -> pd.Series | None:
+def _last_counted(run: ReportedRun, column: str) -> pd.Series | None:
     """Returns validation clients' evaluation until which costs count; None if there is none."""
     table = run.table("summary")
     if table is None:
@@ -284,7 +286,7 @@ def _last_counted(run: Run, column: str) -> pd.Series | None:
     return None if rows.empty else rows.iloc[-1]
 
 
-def _cost(run: Run, column: str) -> scorecard.Cost | None:
+def _cost(run: ReportedRun, column: str) -> scorecard.Cost | None:
     """Returns what a run took as far as it counts; None if the target is never there, or nobody
     knows what its warm start took.
     """
@@ -308,7 +310,7 @@ def _cost(run: Run, column: str) -> scorecard.Cost | None:
     return scorecard.Cost(len(counted), float(sent.sum()), seconds)
 
 
-def _warm_start(run: Run) -> pd.DataFrame | None:
+def _warm_start(run: ReportedRun) -> pd.DataFrame | None:
     """Returns what the rounds before the first took, all models together; None if it is unknown."""
     flags, rows = run.flags, run.table("warm_start")
     fraction = float(flags.get("warmstart_fraction") or 0.0)
@@ -318,37 +320,37 @@ def _warm_start(run: Run) -> pd.DataFrame | None:
     if rows is None:
         return None if expected else pd.DataFrame()
     ways = {name: "max" if name in _OF_ONE_CLIENT else "sum" for name in _TOOK if name in rows}
-    found = rows.groupby([rows["model"] == 0, "round"]).agg(ways)
-    return found if len(found) == expected else None
+    means = rows.groupby([rows["model"] == 0, "round"]).agg(ways)
+    return means if len(means) == expected else None
 
 
-def _at(run: Run, number: int) -> Run:
+def _at(run: ReportedRun, number: int) -> ReportedRun:
     """Returns the run as it was evaluated after another round; UserError if it was not."""
     if number == run.round:
         return run
     table = client_tables.read(run.path / "clients.csv")
     rows = table[(table["run_id"] == run.run_id) & (table["round"] == number)]
-    of = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
-    if "test" not in of:
-        found = f"no test clients of round {number}"
-        raise UserError(str(run.path / "clients.csv"), found, advice="train again")
-    return dataclasses.replace(run, round=number, evaluations=of)
+    by_split = {e.keys["split"]: e for e in client_tables.evaluations(rows)}
+    if "test" not in by_split:
+        lack = f"no test clients of round {number}"
+        raise UserError(str(run.path / "clients.csv"), lack, advice="train again")
+    return dataclasses.replace(run, round=number, evaluations=by_split)
 
 
-def _value(run: Run, column: str) -> float:
+def _value(run: ReportedRun, column: str) -> float:
     """Returns the test clients' mean at the reported round, or, with --patience, at the best."""
     best = None if FLAGS.patience is None else _last_counted(run, column)
     then = run if best is None else _at(run, int(best["round"]))
-    ids = [set(of.values.client_ids) for of in (then, run)]
+    ids = [set(reported.values.client_ids) for reported in (then, run)]
     if ids[0] != ids[1]:
-        found = f"{len(ids[0])} test clients in round {then.round}, the best"
+        lack = f"{len(ids[0])} test clients in round {then.round}, the best"
         expected = f"the {len(ids[1])} of round {run.round}"
         advice = f"train with --test_clients_per_evaluation={len(ids[0] | ids[1])}"
-        raise UserError(str(run.path), found, expected, advice)
+        raise UserError(str(run.path), lack, expected, advice)
     values: np.ndarray = getattr(then.values, column)
     if missing := int(np.isinf(values).sum()):
-        found = f"{column} models of {missing} of {len(values)} test clients that diverged"
-        raise UserError(str(run.path), found, advice="lower the rates")
+        lack = f"{column} models of {missing} of {len(values)} test clients that diverged"
+        raise UserError(str(run.path), lack, advice="lower the rates")
     return float(np.nanmean(values))  # Others are unscored.
 
 

@@ -86,12 +86,12 @@ def classes(clients: client_features.ClientFeatures) -> dict[str, np.ndarray]:
     own = {
         name: clients.features[part] for name, part in zip(clients.ids, clients.parts, strict=True)
     }
-    made = dict(own)
+    sets = dict(own)
     for a, b in itertools.combinations(own, 2):
-        if (name := f"{a} + {b}") in made:
+        if (name := f"{a} + {b}") in sets:
             raise ValueError(f"two sets of clients would be named {name}; rename a client")
-        made[name] = np.concatenate([own[a], own[b]])
-    return made
+        sets[name] = np.concatenate([own[a], own[b]])
+    return sets
 
 
 def extremes(clients: client_features.ClientFeatures, client: str) -> dict[str, np.ndarray]:

@@ -112,14 +112,14 @@ def _make(
         clients, by_variance = controlled.gaussian(rng)
         sets = {f"var_x={v:g}": Set(features, v) for v, features in by_variance.items()}
         return "as given", clients, {"": sets | {"ideal": Set(clients.features)}}
-    wanted = files.Wanted(
+    options = files.SetOptions(
         FLAGS.clients, FLAGS.generated, FLAGS.run, FLAGS.num_examples, features=FLAGS.features
     )
     if FLAGS.sets == "files":
-        read = files.read(wanted)
-        group = {name: Set(of.features, of.parameter) for name, of in read.generated.items()}
+        read = files.read(options)
+        group = {name: Set(s.features, s.parameter) for name, s in read.generated.items()}
         return read.features_are, read.clients, {"": group}
-    features_are, clients, _ = files.read_all(wanted, files.path(FLAGS.clients), {})
+    features_are, clients, _ = files.read_all(options, files.path(FLAGS.clients), {})
     try:
         return features_are, *_of_clients(clients, rng)
     except ValueError as error:
@@ -144,17 +144,17 @@ def _of_clients(
         return clients, {f"anchor {a}": group for a, group in by_anchor.items()}
     if FLAGS.sets == "scaled":
         scaled = controlled.scaled(pooled)
-        made = {f"covariance x {v:.3g}": Set(features, v) for v, features in scaled.items()}
+        sets = {f"covariance x {v:.3g}": Set(features, v) for v, features in scaled.items()}
     elif FLAGS.sets == "classes":
-        made = {name: Set(features) for name, features in controlled.classes(clients).items()}
+        sets = {name: Set(features) for name, features in controlled.classes(clients).items()}
     else:
         if FLAGS.only_client not in clients.ids:
             listed = ", ".join(clients.ids[:5])
             raise ValueError(f"--only_client={FLAGS.only_client}: expected one of {listed}, ...")
         extremes = controlled.extremes(clients, FLAGS.only_client)
-        made = {name: Set(features) for name, features in extremes.items()}
+        sets = {name: Set(features) for name, features in extremes.items()}
     return clients, {
-        "": {name: of._replace(features=_drawn(name, of.features)) for name, of in made.items()}
+        "": {name: own._replace(features=_drawn(name, own.features)) for name, own in sets.items()}
     }
 
 
@@ -181,7 +181,7 @@ def _score(
     progress = TerminalProgress()
     progress.start("score", sum(map(len, groups.values())))
     for series, group in groups.items():
-        arrays = {name: of.features for name, of in group.items()}
+        arrays = {name: own.features for name, own in group.items()}
         table = scores.table(
             clients, arrays, FLAGS.num_neighbors, features_are, on_set=progress.advance
         )
@@ -228,7 +228,7 @@ def _theorem(
     rows: Rows = []
     notes: dict[str, None] = {}
     for series, group in groups.items():
-        arrays = {name: of.features for name, of in group.items()}
+        arrays = {name: own.features for name, own in group.items()}
         rows += [{"series": series, **row} for row in theorem.rows(clients, arrays, features_are)]
         notes |= dict.fromkeys(scores.few_examples(clients, arrays))
     return rows, list(notes)

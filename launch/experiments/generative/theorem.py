@@ -26,7 +26,7 @@ from motley_tff.metrics.generative import client_features, frechet
 _MOST_STEPS, _TOLERANCE = 200, 1e-13
 
 
-class Client(NamedTuple):
+class ClientMoments(NamedTuple):
     """A client's share of all examples, and its normal distribution."""
 
     share: float
@@ -48,7 +48,7 @@ def rows(
     name; `features_are` says what they are of.
     """
     fitted = [
-        Client(float(share), population(clients.features[part]))
+        ClientMoments(float(share), population(clients.features[part]))
         for share, part in zip(clients.shares, clients.parts, strict=True)
     ]
     mixed, middle = mixture(fitted), barycenter(fitted)
@@ -70,24 +70,24 @@ def rows(
     return table
 
 
-def mixture(clients: Sequence[Client]) -> frechet.Gaussian:
+def mixture(clients: Sequence[ClientMoments]) -> frechet.Gaussian:
     """Returns the mean and covariance of all clients together."""
-    mean = np.sum([share * of.mean for share, of in clients], axis=0)
-    parts = [np.sqrt(share) * of.root for share, of in clients]
-    between = [np.sqrt(share) * (of.mean - mean)[:, None] for share, of in clients]
+    mean = np.sum([share * client.mean for share, client in clients], axis=0)
+    parts = [np.sqrt(share) * client.root for share, client in clients]
+    between = [np.sqrt(share) * (client.mean - mean)[:, None] for share, client in clients]
     return frechet.Gaussian(mean, np.concatenate([*parts, *between], axis=1))
 
 
-def average(clients: Sequence[Client], model: frechet.Gaussian) -> float:
+def average(clients: Sequence[ClientMoments], model: frechet.Gaussian) -> float:
     """Returns FID-avg of a generator."""
-    return float(sum(share * frechet.distance(of, model) for share, of in clients))
+    return float(sum(share * frechet.distance(client, model) for share, client in clients))
 
 
 def gap_of_traces(
-    clients: Sequence[Client], mixed: frechet.Gaussian, model: frechet.Gaussian
+    clients: Sequence[ClientMoments], mixed: frechet.Gaussian, model: frechet.Gaussian
 ) -> float:
     """Returns FID-avg - FID-all by the traces above."""
-    apart = sum(share * _shared(of, model) for share, of in clients)
+    apart = sum(share * _shared(client, model) for share, client in clients)
     return float(2.0 * (_shared(mixed, model) - apart))
 
 
@@ -97,15 +97,15 @@ def _shared(first: frechet.Gaussian, second: frechet.Gaussian) -> float:
     return float(scipy.linalg.svdvals(product).sum()) if product.size else 0.0
 
 
-def barycenter(clients: Sequence[Client]) -> frechet.Gaussian:
+def barycenter(clients: Sequence[ClientMoments]) -> frechet.Gaussian:
     """Returns the normal distribution of least mean distance from the clients'.
 
     Its covariance S solves S = sum l_i (S^(1/2) C_i S^(1/2))^(1/2). The steps are those of Alvarez-
     Esteban et al. 2016 (https://arxiv.org/abs/1511.05355), S <- S^(-1/2) (that sum)^2 S^(-1/2),
     begun at the mean covariance, on whose range alone the inverse is taken.
     """
-    mean = np.sum([share * of.mean for share, of in clients], axis=0)
-    covariances = [of.root @ of.root.T for _, of in clients]
+    mean = np.sum([share * client.mean for share, client in clients], axis=0)
+    covariances = [client.root @ client.root.T for _, client in clients]
     shares = [share for share, _ in clients]
     now = np.sum([s * c for s, c in zip(shares, covariances, strict=True)], axis=0)
     for _ in range(_MOST_STEPS):

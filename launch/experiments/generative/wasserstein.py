@@ -34,7 +34,7 @@ def distance(
     centre = np.concatenate([first, second]).mean(axis=0)
     scale = float(np.concatenate([first, second]).std()) or 1.0
     a, b = ((x - centre) / scale for x in (first, second))
-    critic = _Critic(a.shape[1], rng)
+    critic = _DistanceCritic(a.shape[1], rng)
     optimizer = tf.keras.optimizers.legacy.Adam(
         tf.keras.optimizers.schedules.CosineDecay(_RATE, steps), beta_1=0.5, beta_2=0.9
     )
@@ -63,7 +63,7 @@ def forms(
     return whole, float(np.dot(clients.shares, each))
 
 
-class _Critic:
+class _DistanceCritic:
     """Three dense layers of slope 1."""
 
     def __init__(self, num_features: int, rng: np.random.Generator):

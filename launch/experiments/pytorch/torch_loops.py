@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class EmnistCnn(nn.Module):
+class TorchEmnistCnn(nn.Module):
     def __init__(self, w):
         super().__init__()
         self.conv_1 = loaded(nn.Conv2d(1, 32, 3), convolution(w[0]), w[1])
@@ -35,7 +35,7 @@ class EmnistCnn(nn.Module):
         return self.logits(F.dropout(F.relu(self.hidden(x)), 0.5, self.training))
 
 
-class StackoverflowLstm(nn.Module):
+class TorchStackoverflowLstm(nn.Module):
     def __init__(self, w):
         super().__init__()
         units = w[2].shape[0]
@@ -52,7 +52,7 @@ class StackoverflowLstm(nn.Module):
         return self.logits(self.projection(self.lstm(self.embedding(x))[0]))
 
 
-class Block(nn.Module):
+class TorchBlock(nn.Module):
     def __init__(self, take, expansion, stride):
         super().__init__()
         self.expand = ConvNorm(take, F.relu6) if expansion > 1 else nn.Identity()
@@ -87,7 +87,7 @@ class ConvNorm(nn.Module):
         return self.activation(self.norm(self.conv(x)))
 
 
-class MobileNetV2(nn.Module):
+class TorchMobileNetV2(nn.Module):
     ROWS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
             (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
 
@@ -102,7 +102,7 @@ class MobileNetV2(nn.Module):
         blocks, before = [], 32
         for expansion, channels, count, stride in self.ROWS:
             for i in range(count):
-                blocks.append(Block(take, expansion, stride if i == 0 else 1))
+                blocks.append(TorchBlock(take, expansion, stride if i == 0 else 1))
                 blocks[-1].is_residual = i > 0 or (stride == 1 and before == channels)
                 before = channels
         self.blocks = nn.Sequential(*blocks)
@@ -114,7 +114,7 @@ class MobileNetV2(nn.Module):
         return self.logits(self.last(self.blocks(self.stem(x))).mean((2, 3)))
 
 
-class TedTransformer(nn.Module):
+class TorchTedTransformer(nn.Module):
     def __init__(self, w):
         super().__init__()
         self.embedding = loaded(nn.Embedding(*w[0].shape), w[0])
@@ -169,7 +169,7 @@ def main():
     torch.set_num_threads(int(threads))
     arrays = np.load(path)
     weights = [arrays[f"w{i}"] for i in range(sum(key.startswith("w") for key in arrays))]
-    model = globals()[name](weights)
+    model = globals()[f"Torch{name}"](weights)
     clients = arrays["client"].tolist()
     xs = [torch.tensor(arrays[f"x{i}"]) for i in range(len(clients))]
     xs = [x if x.is_floating_point() else x.long() for x in xs]

@@ -70,11 +70,11 @@ def main() -> int:
 def draw(rng: np.random.Generator) -> dict[str, Examples]:
     """Returns the examples of every case: the same scores, dealt in four ways."""
     num = NUM_DEVICES * NUM_EACH
-    classes = [rng.normal(*of, num) for of in (_NEGATIVES, _POSITIVES)]
+    classes = [rng.normal(*moments, num) for moments in (_NEGATIVES, _POSITIVES)]
     devices = np.tile(np.repeat([name.replace("_", " ") for name in _DEVICES], NUM_EACH), 2)
     dealt = {
-        case: [np.sort(of) if how[label] else of for label, of in enumerate(classes)]
-        for case, how in CASES.items()
+        case: [np.sort(s) if is_sorted[label] else s for label, s in enumerate(classes)]
+        for case, is_sorted in CASES.items()
     }
     labels = np.repeat([0, 1], num)
     return {case: (devices, labels, np.concatenate(scores)) for case, scores in dealt.items()}
@@ -100,9 +100,9 @@ def exact(case: str) -> list[float]:
 
 def _scored(examples: Examples) -> dict[str, Any]:
     """Returns the averages, each device's ROC-AUC, and which averages tests say may be trusted."""
-    found, own = roc_auc.summarize(*examples), roc_auc.of_clients(*examples)
+    auc, own = roc_auc.summarize(*examples), roc_auc.of_clients(*examples)
     return {
-        **{name: getattr(found, name) for name in _AVERAGES},
+        **{name: getattr(auc, name) for name in _AVERAGES},
         **dict(zip(_DEVICES, own.roc_auc.tolist(), strict=True)),
         "equals_pooled": roc_auc.equals_pooled(own, *roc_auc.homogeneities(*examples)),
     }

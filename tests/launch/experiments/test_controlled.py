@@ -61,13 +61,13 @@ def test_sets_of_narrow_numbers_are_those_of_the_same_in_float64(dtype, largest)
 
 
 def test_clients_named_as_sets_are_refused():
-    of = {name: np.ones((3, 2)) for name in ("a", "b", "a + b", controlled.MIXTURE)}
-    clients = client_features.from_arrays(of)
+    sets = {name: np.ones((3, 2)) for name in ("a", "b", "a + b", controlled.MIXTURE)}
+    clients = client_features.from_arrays(sets)
     with pytest.raises(ValueError, match=r"two sets of clients would be named a \+ b;"):
         controlled.classes(clients)
-    of = {name: np.ones((3, 2)) for name in ("a", "b + c", "a + b", "c")}
+    sets = {name: np.ones((3, 2)) for name in ("a", "b + c", "a + b", "c")}
     with pytest.raises(ValueError, match=r"two sets of clients would be named a \+ b \+ c;"):
-        controlled.classes(client_features.from_arrays(of))
+        controlled.classes(client_features.from_arrays(sets))
     with pytest.raises(ValueError, match="client mixture is named as the set of all clients is"):
         controlled.extremes(clients, controlled.MIXTURE)
 

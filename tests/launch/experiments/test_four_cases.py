@@ -41,13 +41,14 @@ def test_exact_values(exact):
     assert [values[0] for values in exact.values()] == [0.9238] * 4
     assert [values[1] for values in exact.values()] == [0.9238, 0.9238, 0.9238, 0.9854]
     rng, labels = np.random.default_rng(0), np.repeat([0, 1], 100_000)
-    for case, how in _CASES.items():
+    for case, are_sorted in _CASES.items():
         scores = rng.normal(-16, 20, 400_000), rng.normal(16, 10, 400_000)
         dealt = (
-            np.sort(of) if is_sorted else of for of, is_sorted in zip(scores, how, strict=True)
+            np.sort(part) if is_sorted else part
+            for part, is_sorted in zip(scores, are_sorted, strict=True)
         )
-        quarters = zip(*(np.split(of, 4) for of in dealt), strict=True)
-        devices = [roc_auc.roc_auc(labels, np.concatenate(of)) for of in quarters]
+        quarters = zip(*(np.split(part, 4) for part in dealt), strict=True)
+        devices = [roc_auc.roc_auc(labels, np.concatenate(part)) for part in quarters]
         assert exact[case][2:] == pytest.approx(devices, abs=4e-3)
 
 

@@ -31,10 +31,10 @@ def scores(radar, tmp_path):
     return functools.partial(score, radar, tmp_path)
 
 
-def score(radar, tmp_path, *paths, **given):
+def score(radar, tmp_path, *paths, **flags):
     """Returns the rows of scorecard.csv, with numbers where cells are some."""
     card, texts = tmp_path / "card", {"method", "run_id", "exchange"}
-    radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in given.items()))
+    radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in flags.items()))
     with open(card / "scorecard.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
@@ -121,9 +121,9 @@ def test_a_warm_start_counts_in_rounds_bytes_and_seconds(radar, scores, tmp_path
     _write(tmp_path / "runs", "warm", 0.6, 0.9, warm=rounds, algorithm="hypcluster", **warm)
     _write(tmp_path / "runs", "cold", 0.6, 0.9, algorithm="hypcluster", **warm)
     rows = {row["run_id"]: row for row in scores(tmp_path / "runs")}
-    found, cold = rows["warm"], rows["cold"]
-    assert [found[name] for name in ("rounds", "bytes", "seconds")] == [8, 4400, 11]
-    assert found["efficiency"] == pytest.approx(
+    warm, cold = rows["warm"], rows["cold"]
+    assert [warm[name] for name in ("rounds", "bytes", "seconds")] == [8, 4400, 11]
+    assert warm["efficiency"] == pytest.approx(
         sum(math.exp(1 - ratio) for ratio in (8 / 4, 4400 / 3200, 11 / 2)) / 3
     )
     assert [cold[name] for name in ("rounds", "efficiency")] == ["", ""]
@@ -131,7 +131,7 @@ def test_a_warm_start_counts_in_rounds_bytes_and_seconds(radar, scores, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("changes", "found", "expected"),
+    ("changes", "content", "expected"),
     [
         ({"partition": "iid", "client_learning_rate": 1.0}, "the iid run of no method",
          "avg differs in --client_learning_rate (1.0, there 0.1)"),
@@ -143,9 +143,9 @@ def test_a_warm_start_counts_in_rounds_bytes_and_seconds(radar, scores, tmp_path
         ({"dropout_rate": 0.1, "after": math.nan}, "2 of 2 test clients", ""),
     ],
 )  # fmt: skip
-def test_runs_that_do_not_fit_are_refused(radar, tmp_path, changes, found, expected):
+def test_runs_that_do_not_fit_are_refused(radar, tmp_path, changes, content, expected):
     _methods(tmp_path / "runs")
     _write(tmp_path / "runs", "first", 0.5, 0.6, straggler_rate=0.1)
     _write(tmp_path / "runs", "other", 0.5, changes.pop("after", 0.6), **changes)
-    with refused("" if "straggler" in expected else "runs/other", found, expected):
+    with refused("" if "straggler" in expected else "runs/other", content, expected):
         radar(tmp_path / "runs")

@@ -37,12 +37,12 @@ def test_the_mixture_is_that_of_all_examples():
     (row,) = theorem.rows(clients, {"g": rng.normal(size=(50, 3))})
     pooled = theorem.population(clients.features)
     model = theorem.population(np.random.default_rng(1).normal(size=(30, 3)))
-    of = [
+    clients = [
         theorem.Client(s, theorem.population(a))
         for s, a in zip((0.3, 0.7), arrays.values(), strict=True)
     ]
     expected = frechet.distance(pooled, model)
-    assert frechet.distance(theorem.mixture(of), model) == pytest.approx(expected, rel=1e-9)
+    assert frechet.distance(theorem.mixture(clients), model) == pytest.approx(expected, rel=1e-9)
     assert row["gap"] == pytest.approx(row["gap_of_traces"], rel=1e-9)
 
 
@@ -52,7 +52,7 @@ def test_the_barycenter_solves_its_equation_and_nothing_is_nearer():
     middle = theorem.barycenter(clients)
     s = middle.root @ middle.root.T
     half = scipy.linalg.sqrtm(s)
-    covariances = [of.root @ of.root.T for _, of in clients]
+    covariances = [client.root @ client.root.T for _, client in clients]
     shares = [share for share, _ in clients]
     inner = sum(
         w * scipy.linalg.sqrtm(half @ c @ half) for w, c in zip(shares, covariances, strict=True)
@@ -76,7 +76,7 @@ def test_the_printed_equation_holds_where_all_commute():
     clients = [theorem.Client(share, commuting()) for share in (0.2, 0.3, 0.5)]
     middle = theorem.barycenter(clients)
     # Where all commute, its deviations are the mean of the clients'.
-    deviations = sum(s * np.linalg.norm(of.root, axis=0) for s, of in clients)
+    deviations = sum(s * np.linalg.norm(client.root, axis=0) for s, client in clients)
     expected = np.sort(deviations**2)
     np.testing.assert_allclose(
         np.sort(np.linalg.eigvalsh(middle.root @ middle.root.T)), expected, rtol=1e-9

@@ -26,8 +26,8 @@ def test_a_set_that_is_scaled():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(300, 1)), 2 * rng.normal(size=(300, 1))
     exact = np.abs(np.sort(x, axis=0) - np.sort(y, axis=0)).mean()
-    found = wasserstein.distance(y, x, rng, 60)
-    assert 0.45 * exact < found < 0.6 * exact
+    estimate = wasserstein.distance(y, x, rng, 60)
+    assert 0.45 * exact < estimate < 0.6 * exact
     assert abs(wasserstein.distance(x, x, rng, 5)) < 1e-6
 
 
@@ -35,8 +35,8 @@ def test_both_forms_and_progress(monkeypatch):
     """Clients' distances are weighted by examples; progress counts a critic a client."""
     x = np.arange(12.0).reshape(6, 2)
     clients = client_features.from_arrays({"a": x[:4], "b": x[4:]})
-    monkeypatch.setattr(wasserstein, "distance", lambda generated, of, rng: float(len(of)))
+    monkeypatch.setattr(wasserstein, "distance", lambda generated, client, rng: float(len(client)))
     steps: list[int] = []
-    found = wasserstein.forms(clients, x, 0, lambda: steps.append(1))
-    assert found == (6.0, pytest.approx((4 * 4 + 2 * 2) / 6))
+    forms = wasserstein.forms(clients, x, 0, lambda: steps.append(1))
+    assert forms == (6.0, pytest.approx((4 * 4 + 2 * 2) / 6))
     assert len(steps) == len(clients.ids)

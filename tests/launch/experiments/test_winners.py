@@ -86,20 +86,20 @@ def test_who_improves_few_clients_is_not_fair():
 def _runs(root, **flags):
     """Writes FedAvg with fine-tuning, Ditto and local training of two seeds, of two clients."""
     for seed in (1, 2):
-        of = {"seed": seed, "flags": {"partition": "natural", **flags}}
+        options = {"seed": seed, "flags": {"partition": "natural", **flags}}
         written.run(
-            root, f"ft{seed}", "fedavg+finetuning", {"a": (0.5, 0.6), "b": (0.5, 0.5)}, **of
+            root, f"ft{seed}", "fedavg+finetuning", {"a": (0.5, 0.6), "b": (0.5, 0.5)}, **options
         )
         # Its own FedAvg, of other rates, is no reference.
-        written.run(root, f"ditto{seed}", "ditto", {"a": (0.1, 0.7), "b": (0.1, 0.4)}, **of)
-        written.run(root, f"alone{seed}", "local", {"a": (0.0, 0.65), "b": (0.0, 0.2)}, **of)
+        written.run(root, f"ditto{seed}", "ditto", {"a": (0.1, 0.7), "b": (0.1, 0.4)}, **options)
+        written.run(root, f"alone{seed}", "local", {"a": (0.0, 0.65), "b": (0.0, 0.2)}, **options)
 
 
 def _scores(root):
     """Returns the metrics by method, over G and over max(G, L)."""
     (comparison,) = comparisons.compare(runs.find([str(root)]))
-    found = winners.table(comparison).set_index(["over", "method"])
-    return comparison, *(found[found.index.get_level_values(0) == o].droplevel(0) for o in _OVER)
+    table = winners.table(comparison).set_index(["over", "method"])
+    return comparison, *(table[table.index.get_level_values(0) == o].droplevel(0) for o in _OVER)
 
 
 def test_gains_are_over_one_global_model_and_the_better_of_it_and_the_local_one(tmp_path):
@@ -141,8 +141,8 @@ def test_a_run_of_fedavg_is_the_global_model_and_no_method(tmp_path):
 def test_partitions_by_labels_are_data_of_their_own(command, tmp_path):
     _runs(tmp_path / "one", partition="classes:4")
     _runs(tmp_path / "two", partition="dirichlet:0.9")
-    found = comparisons.compare(runs.find([str(tmp_path)]))
-    assert [c.dataset for c in found] == ["toy (classes:4)", "toy (dirichlet:0.9)"]
+    compared = comparisons.compare(runs.find([str(tmp_path)]))
+    assert [c.dataset for c in compared] == ["toy (classes:4)", "toy (dirichlet:0.9)"]
     _, printed = command(tmp_path, f"--output_dir={tmp_path / 'out'}")
     assert [line for line in printed.splitlines() if "ranks" in line] == [
         f"Gains over {over}, with their ranks" for over in _OVER
@@ -153,7 +153,7 @@ def test_partitions_by_labels_are_data_of_their_own(command, tmp_path):
     assert rows.count(["a", "50", "65", "60", "70"]) == 2
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
-        f"fairness_over_{of}.{kind}" for of in ("global", "better") for kind in ("png", "svg")
+        f"fairness_over_{model}.{kind}" for model in ("global", "better") for kind in ("png", "svg")
     }
 
 

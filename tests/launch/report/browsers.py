@@ -12,7 +12,7 @@ _INSTALLED = (".cache/ms-playwright/chromium*/chrome-linux*/*", ".cache/puppetee
 
 def find():
     """Returns a Chromium's path, None where there is none."""
-    found = [shutil.which(name) for name in _BROWSERS]
+    paths = [shutil.which(name) for name in _BROWSERS]
     home = pathlib.Path.home()
     below = [p for pattern in _INSTALLED for p in home.glob(pattern) if p.name in _BROWSERS]
-    return next((path for path in [*found, *map(str, below)] if path), None)
+    return next((path for path in [*paths, *map(str, below)] if path), None)

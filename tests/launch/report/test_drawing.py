@@ -66,7 +66,7 @@ DATA = {
     "rate_curves": _curves(candidate_curves.AXES["rate"]),
     "rate_deltas": _gains(deltas.RANKS, NAMES[:2]),
     "epoch_curves": _curves(candidate_curves.AXES["epoch"]),
-    "sweep_curves": pd.concat([_curves("x", hyperparameter=f"{of}_rate") for of in "ab"]),
+    "sweep_curves": pd.concat([_curves("x", hyperparameter=f"{name}_rate") for name in "ab"]),
     "distribution_shift": _table(
         NAMES, 3, model=["global model", "1", "lr0.05_epoch15"],
         **{"own examples": 0.6 + _X[:3], "others' examples": -_X[:3], "others' examples_std": 0.0},
@@ -79,9 +79,9 @@ DATA = {
     "coefficient_curves": _curves(candidate_curves.AXES["coefficient"]),
     "size_curves": _curves(candidate_curves.SIZE),
     "tuning": _rows(
-        1, gains=lambda i: [_RNG.normal(0.001, 0.003, (2, 139))], before=0.013, own=0.0117,
-        **{"one for all": 0.0116, "before_std": 0.001, "one for all_std": 0.001, "own_std": 0.001,
-           "hurt, one for all (%)": 33.0, "hurt, own (%)": 26.1},
+        1, gains=lambda i: [_RNG.normal(0.001, 0.003, (2, 139))], before=0.013, per_client=0.0117,
+        **{"global": 0.0116, "before_std": 0.001, "global_std": 0.001, "per_client_std": 0.001,
+           "hurt, global (%)": 33.0, "hurt, per_client (%)": 26.1},
     ),
     "acceptance": _rows(
         4, rule=_RULES, mean=0.0123, mean_std=0.0001,
@@ -95,15 +95,15 @@ DATA = {
 def test_series_are_named_and_nothing_is_cut_off_or_covered(kind):
     data, comparison = DATA[kind.name], _ACCURACY if kind.name in _OF_ACCURACY else _ERROR
     with style.settings():
-        figure = kind.draw(data, comparison, style.styles(NAMES))
+        figure = kind.function("draw")(data, comparison, style.styles(NAMES))
         assert any("Local training" in text.get_text() for text in figure.findobj(Text))
         assert _faults(figure) == []
 
 
 def test_figures_have_words_of_their_own():
     for kind in figures.KINDS:
-        assert kind.words.needs and kind.words.tables and kind.words.caption.format(better="x")
-    titles = [words.title for words in figures.WORDS.values()]
+        assert kind.needs and kind.tables and kind.caption.format(better="x")
+    titles = [kind.title for kind in figures.ALL.values()]
     assert len({*titles}) == len(titles)
 
 
@@ -131,10 +131,10 @@ def _faults(figure):
         inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
         if not inside or text.get_fontsize() < 6:
             faults.append((text.get_text(), text.get_fontsize(), box))
-    for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
+    for (first, a), (other, b) in itertools.combinations(boxes.items(), 2):
         # Notes at points of a curve may touch each other.
-        if not {one, other} & notes and _overlap(a, b) >= 4.0:
-            faults.append((one.get_text(), other.get_text()))
+        if not {first, other} & notes and _overlap(a, b) >= 4.0:
+            faults.append((first.get_text(), other.get_text()))
     assert boxes
     return faults
 

@@ -75,8 +75,8 @@ def test_a_candidate_that_diverges_leaves_the_others_as_they_are(tmp_path):
     clients = {"a": (0.5, 0.25), "b": (0.25, 0.75), "c": (0.75, 0.5)}
     large = {"a": 1e30, "b": "", "c": 2e30}
     values = {
-        c: {"0": one, "1": large[c], "2": "", "3": one, "4": two}
-        for c, (one, two) in clients.items()
+        c: {"0": first, "1": large[c], "2": "", "3": first, "4": two}
+        for c, (first, two) in clients.items()
     }
     tables = {"candidates": written.candidates({"test": values})}
     written.run(tmp_path, "one", "ditto", clients, tables=tables)
@@ -148,8 +148,8 @@ def report(folder):
         "d": ("", 3.0, 1.0, 7), "e": (3.0, 3.5, "", 8), "f": (2.0, 1.0, 1.0, 9),
     }  # fmt: skip
     values = {
-        c: {"0": before, "1": one, "2": two, "3": 1e30 * size}
-        for c, (before, one, two, size) in clients.items()
+        c: {"0": before, "1": first, "2": two, "3": 1e30 * size}
+        for c, (before, first, two, size) in clients.items()
     }
     written.run(
         folder, "errors", "ditto", {c: (row[0], row[2]) for c, row in clients.items()},
@@ -169,10 +169,10 @@ def _choose(page, run):
 
 
 @pytest.fixture
-def one(opened, report):
-    with opened(report) as page:
-        _choose(page, "one")
-        yield page
+def page(opened, report):
+    with opened(report) as shown:
+        _choose(shown, "one")
+        yield shown
 
 
 @pytest.fixture
@@ -192,47 +192,47 @@ def _listed(page):
     return [row.split("\t") for row in rows]
 
 
-def test_who_is_hurt_most(one):
-    one.get_by_label("Select the hurt only").check()
-    assert "2 of 6 (33.3%) selected" in _status(one)
-    rows = _listed(one)
+def test_who_is_hurt_most(page):
+    page.get_by_label("Select the hurt only").check()
+    assert "2 of 6 (33.3%) selected" in _status(page)
+    rows = _listed(page)
     assert len(rows) == 2 and rows[0][1] == NASTY
     _, _, _, size, evaluation, before, now, gain, hurt, every = rows[0]
     assert (size, evaluation, hurt) == ("10", "5", "yes")
     assert [float(x) for x in (before, now, gain)] == pytest.approx([0.5, 0.25, -0.25], abs=1e-4)
     assert [float(x) for x in every.split(", ")] == pytest.approx([0.5, 0.5, 0.25, 0.25], abs=1e-4)
     # Ids are text, whatever they say.
-    assert one.locator("#explorer img").count() == 0
+    assert page.locator("#explorer img").count() == 0
     # Less than rounding is no gain, and the hurt come first.
-    one.get_by_role("button", name="Select none").click()
-    one.get_by_label("Select horizontally from").fill("0.3")
-    one.keyboard.press("Tab")
-    found = [[row[1], row[7], row[8]] for row in _listed(one)]
-    assert found[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
+    page.get_by_role("button", name="Select none").click()
+    page.get_by_label("Select horizontally from").fill("0.3")
+    page.keyboard.press("Tab")
+    clients = [[row[1], row[7], row[8]] for row in _listed(page)]
+    assert clients[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
 
 
-def test_several_runs_and_axes(one):
-    options = one.get_by_label("Runs").locator("option").all_inner_texts()
+def test_several_runs_and_axes(page):
+    options = page.get_by_label("Runs").locator("option").all_inner_texts()
     options = [name for name in options if "errors" not in name]
-    one.get_by_label("Runs").select_option(label=options)
-    one.get_by_label("Horizontal axis").select_option(label="personalization examples")
-    one.get_by_label("Vertical axis").select_option(label="value")
-    slider = one.get_by_label("Candidate")
+    page.get_by_label("Runs").select_option(label=options)
+    page.get_by_label("Horizontal axis").select_option(label="personalization examples")
+    page.get_by_label("Vertical axis").select_option(label="value")
+    slider = page.get_by_label("Candidate")
     before = slider.input_value()
-    one.get_by_label("Runs").select_option([])
-    one.get_by_label("Runs").select_option(label=options)
+    page.get_by_label("Runs").select_option([])
+    page.get_by_label("Runs").select_option(label=options)
     assert slider.input_value() == before != "0"
     for by in ("run", "group", "hurt"):
-        one.get_by_label("Colour").select_option(label=by)
+        page.get_by_label("Colour").select_option(label=by)
     # Candidates go together by name: the second run has the chosen one alone.
     slider.focus()
-    one.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
     assert slider.locator("xpath=following-sibling::output").inner_text() in (
         "candidate 2, personalized", "personalized, candidate 2"
     )  # fmt: skip
-    one.get_by_label("Select horizontally to").fill("20")
-    one.keyboard.press("Tab")
-    assert "4 of 12" in _status(one)
+    page.get_by_label("Select horizontally to").fill("20")
+    page.keyboard.press("Tab")
+    assert "4 of 12" in _status(page)
 
 
 def test_who_has_no_known_gain_comes_last(of_errors):
@@ -264,16 +264,16 @@ def test_who_has_no_known_gain_comes_last(of_errors):
     assert [row[1] for row in _listed(of_errors)] == ["e", "c", "b"]
 
 
-def test_paper_has_the_figures_without_the_explorer(one):
-    explorer_, figure = one.locator("#explorer"), one.locator("figure img").first
+def test_paper_has_the_figures_without_the_explorer(page):
+    explorer_, figure = page.locator("#explorer"), page.locator("figure img").first
     assert explorer_.is_visible() and figure.is_visible()
     assert figure.evaluate("image => image.naturalWidth") > 300, "the picture can be shown"
-    one.emulate_media(media="print")
+    page.emulate_media(media="print")
     assert not explorer_.is_visible() and figure.is_visible()
-    sections = one.locator("section").all()
+    sections = page.locator("section").all()
     hidden = [section.get_attribute("id") for section in sections if not section.is_visible()]
     assert hidden == ["explorer"]
-    one.emulate_media(media="screen")
+    page.emulate_media(media="screen")
 
 
 def test_the_slider_changes_rows(of_errors):
@@ -310,7 +310,7 @@ def test_limits_are_filled_in_after_a_drag_and_typed(of_errors):
     of_errors.mouse.move(*at(0.9, 0.5))
     of_errors.mouse.up()
     labels = ("horizontally from", "horizontally to", "vertically from", "vertically to")
-    limits = [float(of_errors.get_by_label(f"Select {of}").input_value()) for of in labels]
+    limits = [float(of_errors.get_by_label(f"Select {label}").input_value()) for label in labels]
     assert limits == pytest.approx([0.9, 2.5, -2.1, 0.5], abs=0.02)
     assert [row[1] for row in _listed(of_errors)] == ["c", "b"]
     of_errors.get_by_role("button", name="Select none").click()

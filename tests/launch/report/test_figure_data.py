@@ -35,9 +35,9 @@ def compare(path):
 def check(table, **columns):
     """Asserts what a table says; `pct` stands for "hurt (%)"."""
     for name, values in columns.items():
-        found = table["hurt (%)" if name == "pct" else name].tolist()
+        cells = table["hurt (%)" if name == "pct" else name].tolist()
         is_text = isinstance(values[0], str)
-        assert found == (values if is_text else pytest.approx(values, nan_ok=True)), name
+        assert cells == (values if is_text else pytest.approx(values, nan_ok=True)), name
 
 
 def tuned(path, seed=0, **tables):
@@ -49,7 +49,7 @@ def numbers(name, path):
     """Returns the rows of the table beside a figure."""
     (kind,) = (kind for kind in figures.KINDS if kind.name == name)
     comparison = compare(path)
-    return kind.numbers(kind.data(comparison), comparison)
+    return kind.function("numbers")(kind.function("data")(comparison), comparison)
 
 
 def test_boxes_and_means_over_clients(tmp_path):
@@ -227,9 +227,9 @@ def test_coefficients_over_two_seeds(tmp_path):
 
 def test_labels_of_candidates():
     labels = "0 lr0.1_epoch1 lr1e-05_epoch1 7 k5_c0.5 c0.5 chosen".split()
-    _, one, other, seven, *two, _ = labels
-    assert candidate_curves.group(labels, "rate") == {0.1: [one], 1e-05: [other]}
-    assert candidate_curves.group(labels, "epoch") == {1.0: [one, other], 7.0: [seven]}
+    _, first, other, seven, *two, _ = labels
+    assert candidate_curves.group(labels, "rate") == {0.1: [first], 1e-05: [other]}
+    assert candidate_curves.group(labels, "epoch") == {1.0: [first, other], 7.0: [seven]}
     assert candidate_curves.group(labels, "coefficient") == {0.5: two}
 
 
@@ -283,17 +283,17 @@ def test_shift(tmp_path):
 
 
 def test_of_many_epochs_those_of_the_paper_are_shown_at_the_chosen_rate():
-    one = pd.Series({str(epoch): 0.5 for epoch in range(21)})
+    rising = pd.Series({str(epoch): 0.5 for epoch in range(21)})
     names = ["global model", *(f"epoch {e}" for e in (1, 3, 5, 10, 15))]
-    assert list(distribution_shift.selection(one, True)) == names
+    assert list(distribution_shift.selection(rising, True)) == names
     two = pd.Series(
         {"0": 0.5} | {f"lr{rate}_epoch{e}": rate + e for rate in (0.1, 1.0) for e in range(1, 8)}
     )
     assert distribution_shift.selection(two, True)["epoch 5"] == "lr1.0_epoch5"
     # The least of them is at the other rate; that the global model has less still does not count.
     assert distribution_shift.selection(two, False)["epoch 5"] == "lr0.1_epoch5"
-    found = distribution_shift.selection(pd.Series({"0": 1, "c0.5": 2}), True)
-    assert list(found) == ["global model", "c0.5"]
+    labels = distribution_shift.selection(pd.Series({"0": 1, "c0.5": 2}), True)
+    assert list(labels) == ["global model", "c0.5"]
 
 
 def test_collapse_is_of_the_cluster_that_is_largest_in_the_end(tmp_path):
@@ -352,8 +352,8 @@ def test_composition(tmp_path):
     )
     rows = [dict(zip(names, row, strict=True)) for row in values]
     # Of three clusters nobody chose the last.
-    given = {"tables": {"clusters": rows}, "flags": {"num_clusters": 3}}
-    written.run(tmp_path, "one", "hypcluster", CLIENTS, **given)
+    options = {"tables": {"clusters": rows}, "flags": {"num_clusters": 3}}
+    written.run(tmp_path, "one", "hypcluster", CLIENTS, **options)
     comparison = compare(tmp_path)
     (ax,) = clusters.draw_composition(clusters.composition(comparison), comparison, {}).axes
     bars = [
@@ -404,17 +404,17 @@ def test_tuning_of_an_error_also_where_a_silo_diverged(tmp_path, value):
     assert data["gains"][0].tolist() == gains
     (row,) = numbers("tuning", tmp_path)
     assert row == pytest.approx({
-        "algorithm": "FedAvg + FT", "before": 3.0, "one for all": mean, "own": 1.5,
-        "hurt, one for all (%)": 50.0, "hurt, own (%)": 0.0,
+        "algorithm": "FedAvg + FT", "before": 3.0, "global": mean, "per_client": 1.5,
+        "hurt, global (%)": 50.0, "hurt, per_client (%)": 0.0,
     }, nan_ok=True)  # fmt: skip
     tuning.draw(data, comparison, {})
 
 
 def test_no_tuning_where_both_ways_choose_the_same(tmp_path):
     more = {
-        f"candidate_{how}": dict.fromkeys(CLIENTS, "personal") for how in ("global", "per_client")
+        f"candidate_{way}": dict.fromkeys(CLIENTS, "personal") for way in ("global", "per_client")
     }
-    more |= {f"personalized_{how}": dict.fromkeys(CLIENTS, 0.5) for how in ("global", "per_client")}
+    more |= {f"personalized_{way}": dict.fromkeys(CLIENTS, 0.5) for way in ("global", "per_client")}
     written.run(tmp_path, "one", "ditto", CLIENTS, more=more)
     assert tuning.data(compare(tmp_path)).empty
 

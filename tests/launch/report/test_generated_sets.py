@@ -35,9 +35,9 @@ def _line(ax, label):
 def test_checkpoints_stand_beside_what_has_no_rounds(tmp_path, runs):
     np.savez(tmp_path / "level.npz", images=np.full((40, 4, 4, 1), 128, np.uint8))
     np.savez(tmp_path / "black.npz", images=np.zeros((40, 4, 4, 1), np.uint8))
-    given = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
-    given += [f"--generated={tmp_path / name}.npz" for name in ("level", "black")]
-    drawn = draw(_table(tmp_path, *given, "--resamples=2"))
+    flags = [f"--run={runs / 'one'}", f"--run={runs / 'two'}", "--features=pca:2"]
+    flags += [f"--generated={tmp_path / name}.npz" for name in ("level", "black")]
+    drawn = draw(_table(tmp_path, *flags, "--resamples=2"))
     assert set(drawn) == {"checkpoint", "forms", "pictures"}
     axes = drawn["checkpoint"].figure.axes
     assert len(axes) == 2 * 6
@@ -117,7 +117,7 @@ def test_eight_sets_are_read_and_ten_pictures_kept(tmp_path, runs, monkeypatch):
     read, num_alive, arrays_of = [], [], array_files.read
 
     def remembered(*arguments):
-        num_alive.append(sum(of() is not None for of in read))
+        num_alive.append(sum(reference() is not None for reference in read))
         arrays = arrays_of(*arguments)
         read.append(weakref.ref(arrays["images"]))
         return arrays

@@ -12,9 +12,9 @@ def test_the_table_beside_the_picture_says_the_same(tmp_path):
     shares = np.array([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
     heterogeneity.save(path, "toy", ["b", "'a"], ["10", "9", "=x"], shares)
     assert path.read_bytes().startswith(b"\x89PNG")
-    clients, labels, found = heterogeneity.read(path.with_suffix(".csv"))
+    clients, labels, read = heterogeneity.read(path.with_suffix(".csv"))
     assert (clients, labels) == (["b", "'a"], ["10", "9", "=x"])
-    assert np.array_equal(found, shares)
+    assert np.array_equal(read, shares)
     assert "b,'=x,0" in path.with_suffix(".csv").read_text().splitlines()
 
 

@@ -22,14 +22,14 @@ class _Checker(html.parser.HTMLParser):
         self.open, self.ids, self.links, self.sources, self.tags = [], [], [], [], set()
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
+        named = dict(attributes)
         self.tags.add(tag)
         if tag not in _VOID:
             self.open.append(tag)
-        if "id" in found:
-            self.ids.append(found["id"])
-        self.links += [v for k, v in found.items() if k == "href"]
-        self.sources += [v for k, v in found.items() if k == "src"]
+        if "id" in named:
+            self.ids.append(named["id"])
+        self.links += [v for k, v in named.items() if k == "href"]
+        self.sources += [v for k, v in named.items() if k == "src"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -37,15 +37,15 @@ class _Checker(html.parser.HTMLParser):
 
 def check(text):
     """Asserts that a page is whole and asks for nothing; returns what was collected."""
-    found = _Checker()
-    found.feed(text)
-    found.close()
-    assert found.open == []
-    assert len(set(found.ids)) == len(found.ids)
-    anchors = [link for link in found.links if link.startswith("#")]
-    assert {anchor[1:] for anchor in anchors} <= set(found.ids)
-    others = [link for link in found.links if not link.startswith("#")]
-    assert all(address.startswith("data:") for address in [*found.sources, *others])
+    checker = _Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    assert len(set(checker.ids)) == len(checker.ids)
+    anchors = [link for link in checker.links if link.startswith("#")]
+    assert {anchor[1:] for anchor in anchors} <= set(checker.ids)
+    others = [link for link in checker.links if not link.startswith("#")]
+    assert all(address.startswith("data:") for address in [*checker.sources, *others])
     assert not re.search(r"url\(|@import", text)
     # Only scripts that the policy knows by their bytes; data are no script.
     scripts = re.findall(r"<script([^>]*)>(.*?)</script>", text, re.DOTALL)
@@ -60,14 +60,14 @@ def check(text):
             ours.append(f"'sha256-{digest}'")
     expected = _POLICY + ("; script-src " + " ".join(ours) if ours else "")
     assert _policies(text) == [expected]
-    return found
+    return checker
 
 
 def _policies(text):
     """Returns all policies in the head of a page, as a browser reads them."""
     head = text.partition("</head>")[0]
-    found = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', head)
-    return [html.unescape(policy) for policy in found]
+    policies = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', head)
+    return [html.unescape(policy) for policy in policies]
 
 
 def _page():
@@ -80,10 +80,10 @@ def _page():
 
 def test_text_of_tables_stays_text_figures_are_inside_and_a_name_is_not_repeated():
     text = _page()
-    found = check(text)
+    checked = check(text)
     assert "<b>" not in text and "&lt;script&gt;" in text
-    assert {"figure", "table", "nav"} <= found.tags and found.ids == ["one", "fig"]
-    (source,) = found.sources
+    assert {"figure", "table", "nav"} <= checked.tags and checked.ids == ["one", "fig"]
+    (source,) = checked.sources
     kind, _, data = source.partition(",")
     assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == b"<svg/>"
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", text)

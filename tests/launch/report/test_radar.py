@@ -15,13 +15,13 @@ def _drawn(scores):
 
 def test_a_closed_line_a_method():
     ax = _drawn({"one": [1, 2, 3, 4], "two": [5, 5, 0, 5]})
-    one, two = ax.get_lines()
-    np.testing.assert_allclose(one.get_xdata(), np.pi / 2 * np.array([0, 1, 2, 3, 0]))
-    assert list(one.get_ydata()) == [1, 2, 3, 4, 1]
+    first, two = ax.get_lines()
+    np.testing.assert_allclose(first.get_xdata(), np.pi / 2 * np.array([0, 1, 2, 3, 0]))
+    assert list(first.get_ydata()) == [1, 2, 3, 4, 1]
     assert list(two.get_ydata()) == [5, 5, 0, 5, 5]
-    assert [line.get_label() for line in (one, two)] == ["one", "two"]
+    assert [line.get_label() for line in (first, two)] == ["one", "two"]
     # Told apart without colour, too.
-    assert one.get_marker() != two.get_marker() and one.get_linestyle() != two.get_linestyle()
+    assert first.get_marker() != two.get_marker() and first.get_linestyle() != two.get_linestyle()
     assert not ax.patches and "not measured" not in _texts(ax)
     assert set(AXES) <= set(_texts(ax))
 

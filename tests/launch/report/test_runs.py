@@ -16,22 +16,22 @@ def test_runs_and_roots_are_found_once(tmp_path):
     first = written.run(tmp_path / "results", "one", "fedavg+finetuning", CLIENTS, seed=1)
     below = tmp_path / "results" / "below"
     written.run(below, "two", "local", CLIENTS, number=0, valid=CLIENTS)
-    found = runs.find([str(tmp_path), str(first)])
-    assert [run.run_id for run in found.runs] == ["two", "one"]
-    run = found.runs[1]
+    inputs = runs.find([str(tmp_path), str(first)])
+    assert [run.run_id for run in inputs.runs] == ["two", "one"]
+    run = inputs.runs[1]
     assert (run.dataset, run.seed, run.round, run.metric) == ("toy", 1, 10, "accuracy")
     assert list(run.values.client_ids) == ["a", "b", "c"]
     # Silos are those that are in both splits.
-    assert found.runs[0].is_silo and not run.is_silo
-    assert not found.runs[0].has_trained_baseline and run.has_trained_baseline
+    assert inputs.runs[0].is_silo and not run.is_silo
+    assert not inputs.runs[0].has_trained_baseline and run.has_trained_baseline
 
 
 def test_a_model_before_its_first_round_is_no_trained_baseline(tmp_path):
     """Older runs with --finetune_every may report round 0; a given model is trained."""
     for algorithm in ("fedavg+finetuning", "finetuning", "knn_per", "hypcluster"):
         written.run(tmp_path, algorithm, algorithm, CLIENTS, number=0)
-    found = {run.algorithm: run.has_trained_baseline for run in runs.find([str(tmp_path)]).runs}
-    assert found == {
+    trained = {run.algorithm: run.has_trained_baseline for run in runs.find([str(tmp_path)]).runs}
+    assert trained == {
         "fedavg+finetuning": False, "finetuning": True, "knn_per": True, "ensemble": True,
     }  # fmt: skip
 
@@ -83,8 +83,8 @@ def test_a_sweep_and_its_best_runs(tmp_path):
     # The best runs' table, and a whole run directory, which is no run of its own.
     written.run(path / "runs", "p0", "ditto", CLIENTS)
     (path / "clients.csv").write_bytes((path / "runs" / "p0" / "clients.csv").read_bytes())
-    found = runs.find([str(tmp_path)])
-    (sweep,), (run,) = found.sweeps, found.runs
+    inputs = runs.find([str(tmp_path)])
+    (sweep,), (run,) = inputs.sweeps, inputs.runs
     assert (sweep.dataset, len(sweep.rows), sweep.num_failed) == ("toy (synthetic)", 1, 1)
     assert sweep.hyperparameters == ["lambda", "name"]
     own = {"num_clusters": "2", "use_synthetic_data": True, "lambda": 0.5, "name": "x"}
@@ -93,7 +93,7 @@ def test_a_sweep_and_its_best_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "place", "found", "expected"),
+    ("make", "place", "content", "expected"),
     [
         (lambda p: None, "", "nothing", "the directory of a run"),
         (lambda p: p.write_text("x"), "", "a file", "the directory of a run"),
@@ -106,10 +106,10 @@ def test_a_sweep_and_its_best_runs(tmp_path):
          ), "/sweep.csv", "no finished run in 1", ""),
     ],
 )  # fmt: skip
-def test_paths_that_hold_nothing_to_report(tmp_path, make, place, found, expected):
+def test_paths_that_hold_nothing_to_report(tmp_path, make, place, content, expected):
     path = tmp_path / "path"
     make(path)
-    with refused(f"{path}{place}", found, expected):
+    with refused(f"{path}{place}", content, expected):
         runs.find([str(path)])
 
 
@@ -124,8 +124,8 @@ def test_generators_own_tables_are_left_out(tmp_path, monkeypatch, is_sweep):
     with refused(str(path), "generative_trainer", advice="motley_generative"):
         runs.find([str(path)])
     written.run(tmp_path, "one", "fedavg", CLIENTS, flags={})
-    found = runs.find([str(tmp_path)])
-    assert [run.run_id for run in found.runs] == ["one"] and not found.sweeps
+    inputs = runs.find([str(tmp_path)])
+    assert [run.run_id for run in inputs.runs] == ["one"] and not inputs.sweeps
     monkeypatch.setattr(figures, "KINDS", ())
     built = building.build([str(tmp_path)], tmp_path / "report", "svg")
     (title,) = (title for title, needs in built.absent if "nets' own" in needs)
@@ -173,8 +173,8 @@ def test_data_sets_and_metrics_are_kept_apart(tmp_path):
     written.run(tmp_path, "one", "ditto", CLIENTS)
     written.run(tmp_path, "two", "ditto", CLIENTS, dataset="other")
     written.run(tmp_path, "three", "ditto", CLIENTS, metric="error", higher_is_better=False)
-    found = comparisons.compare(runs.find([str(tmp_path)]))
-    names = [(c.dataset, c.metric, c.higher_is_better) for c in found]
+    compared = comparisons.compare(runs.find([str(tmp_path)]))
+    names = [(c.dataset, c.metric, c.higher_is_better) for c in compared]
     assert names == [
         ("other", "accuracy", True), ("toy", "accuracy", True), ("toy", "error", False)
     ]  # fmt: skip
@@ -195,8 +195,8 @@ def test_data_sets_and_metrics_are_kept_apart(tmp_path):
     ],
 )  # fmt: skip
 def test_what_settings_are_called(tmp_path, flags, expected):
-    for name, given in enumerate(flags):
-        written.run(tmp_path, str(name), "ditto", CLIENTS, flags=given)
+    for name, run_flags in enumerate(flags):
+        written.run(tmp_path, str(name), "ditto", CLIENTS, flags=run_flags)
     assert _labels(tmp_path) == {"toy": expected}
 
 
@@ -215,9 +215,9 @@ def test_seeds_are_one_series_and_settings_several(tmp_path):
 def test_runs_that_are_not_scored_on_the_same_are_not_ranked(tmp_path):
     """Of other seeds rows may differ, and label scales; other data flags may not."""
     more = {"num_evaluation_examples": {"a": 7}}
-    one = written.run(tmp_path, "one", "ditto", {"a": (0.5, 0.6)})
+    first = written.run(tmp_path, "one", "ditto", {"a": (0.5, 0.6)})
     seed = written.run(tmp_path, "seed", "ditto", {"a": (0.5, 0.6)}, seed=1, more=more)
-    for path, high in ((one, 5), (seed, 6)):
+    for path, high in ((first, 5), (seed, 6)):
         record = {"flags": {"max_clients": 4}, "data": {"label_range": [0, high]}}
         (path / "run.json").write_text(json.dumps(record))
     assert [c.warnings for c in comparisons.compare(runs.find([str(tmp_path)]))] == [[]]
@@ -249,8 +249,8 @@ def test_data_of_runs_from_python_are_known_as_of_trainers(tmp_path):
     written.run(tmp_path / "py", "ours", "ditto", {"a": (0.5, 0.6)}, flags=trainers)
     of_python("same", partition="iid")
     of_python("dealt", partition="dirichlet:1")
-    found = comparisons.compare(runs.find([str(tmp_path)]))
-    assert [(c.dataset, len(c.series)) for c in found] == [
+    compared = comparisons.compare(runs.find([str(tmp_path)]))
+    assert [(c.dataset, len(c.series)) for c in compared] == [
         ("toy (silos)", 2), ("toy (silos, dirichlet:1)", 1)
     ]  # fmt: skip
     of_python("fewer", partition="iid", feature_columns=["x"])
@@ -278,7 +278,7 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "found", "expected"),
+    ("name", "rows", "content", "expected"),
     [
         ("candidates", "round,split,client_id,candidate\n10,test,a,0\n", "candidate", "value"),
         ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "inf", "a finite number"),
@@ -290,11 +290,11 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
         ("clusters", "round,split,cluster_id,group,num_clients\n1,test,0.5,a,1\n", "0.5", "whole"),
     ],
 )  # fmt: skip
-def test_tables_that_no_run_wrote(tmp_path, name, rows, found, expected):
+def test_tables_that_no_run_wrote(tmp_path, name, rows, content, expected):
     path = written.run(tmp_path, "one", "ditto", CLIENTS, flags={})
     (path / f"{name}.csv").write_text(rows)
     (run,) = runs.find([str(tmp_path)]).runs
-    with refused(f"{name}.csv", found, expected):
+    with refused(f"{name}.csv", content, expected):
         run.table(name)
 
 

@@ -33,16 +33,16 @@ def _write_scores(path, *rounds):
 
 def test_figures(tmp_path):
     rng, shifts = np.random.default_rng(0), {"a": 0.0, "b": 20.0, "c": 40.0}
-    of = {
+    classes = {
         name: {0: rng.normal(shift, 9, 300), 1: rng.normal(shift + 9, 9, 300)}
         for name, shift in shifts.items()
     }
-    _write_scores(tmp_path / "scores.csv", of)
+    _write_scores(tmp_path / "scores.csv", classes)
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
     assert set(drawn) == {"densities", "roc_curves", "averages"}
-    ids, labels = np.repeat(list(of), 600), np.tile(np.repeat([0, 1], 300), 3)
-    scores = np.concatenate([values for own in of.values() for values in own.values()])
+    ids, labels = np.repeat(list(classes), 600), np.tile(np.repeat([0, 1], 300), 3)
+    scores = np.concatenate([values for own in classes.values() for values in own.values()])
     (ax,) = drawn["roc_curves"].figure.axes
     lines = {line.get_label(): line for line in ax.get_lines()}
     for name, which in {"pooled": ids != "", "b": ids == "b"}.items():
@@ -55,8 +55,8 @@ def test_figures(tmp_path):
         x, y = ax.get_lines()[1].get_data()
         assert np.sum(y) * (x[1] - x[0]) == pytest.approx(1, abs=0.05)
     bars = [bar.get_width() for bar in drawn["averages"].figure.axes[0].patches]
-    found = roc_auc.summarize(ids, labels, scores)
-    assert bars == pytest.approx([found.pooled, *[found.mean_over_clients] * 3], abs=1e-6)
+    auc = roc_auc.summarize(ids, labels, scores)
+    assert bars == pytest.approx([auc.pooled, *[auc.mean_over_clients] * 3], abs=1e-6)
     assert drawn["averages"].numbers == [
         {"model": "baseline", "negatives": "differ", "positives": "differ",
          "clients of one class": 0, "average to trust": "none"}
@@ -66,10 +66,10 @@ def test_figures(tmp_path):
 @pytest.mark.parametrize("alike, unlike", [("negatives", "positives"), ("positives", "negatives")])
 def test_clients_of_one_class_are_a_reason_of_their_own(tmp_path, alike, unlike):
     like, label = np.arange(30.0), {"negatives": 0, "positives": 1}
-    of = {"a": {label[alike]: like, label[unlike]: 20 + like},
+    clients = {"a": {label[alike]: like, label[unlike]: 20 + like},
           "b": {label[alike]: like, label[unlike]: 60 + like},
           "c": {label[unlike]: 90 + like}}  # fmt: skip
-    _write_scores(tmp_path / "scores.csv", of)
+    _write_scores(tmp_path / "scores.csv", clients)
     with style.settings():
         drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
     (row,) = drawn["averages"].numbers

@@ -67,7 +67,7 @@ def running(root: pathlib.Path, cpus=2):
     config = root / "slurm.conf"
     config.write_text(_CONFIG.format(root=root, host=host, cpus=cpus, ports=_free_ports()))
     environment = {**os.environ, "SLURM_CONF": str(config)}
-    munge = [f"--{what}={root}/munge.{what.partition('-')[0]}" for what in _MUNGE_FILES]
+    munge = [f"--{flag}={root}/munge.{flag.partition('-')[0]}" for flag in _MUNGE_FILES]
     daemons = []
     try:
         for command in (
@@ -112,20 +112,20 @@ def _is_idle(environment):
     return "idle" in answer.stdout
 
 
-def _wait_for(is_there, what, root, seconds=40):
+def _wait_for(is_there, name, root, seconds=40):
     deadline = time.monotonic() + seconds
     while not is_there():
         if time.monotonic() > deadline:
             said = "\n".join(p.read_text(errors="replace") for p in root.glob("*.[ol]*"))
-            raise TimeoutError(f"{what} did not come up:\n{said[-4000:]}")
+            raise TimeoutError(f"{name} did not come up:\n{said[-4000:]}")
         time.sleep(0.2)
 
 
 def _free_ports():
     sockets = [socket.socket() for _ in range(2)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for opened in sockets:
+        opened.bind(("127.0.0.1", 0))
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
     return ports

@@ -64,8 +64,8 @@ def test_settings_take_the_place_of_fixed_flags(file):
     grid = grids.read(file(SETTINGS))
     assert grid.num_points == len(grid.points) == 4
     plan = plans.Plan(grid, 1)
-    told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
-    assert sorted(map(sorted, told)) == sorted(
+    arguments = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
+    assert sorted(map(sorted, arguments)) == sorted(
         sorted(["--algorithm=" + algorithm, *flags, f"--client_learning_rate={rate}"])
         for rate in ("0.1", "0.2")
         for algorithm, flags in (
@@ -90,7 +90,7 @@ def test_settings_take_the_place_of_fixed_flags(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "where", "found"),
+    ("old", "new", "where", "content"),
     [
         ("\n  - {algorithm: fedsgd, train_epochs: 1}\n  - {algorithm: fedavg, "
          "server_optimizer: adam, server_adam_beta_1: 0.5}", " 3", "line 7 settings", None),
@@ -106,9 +106,9 @@ def test_settings_take_the_place_of_fixed_flags(file):
          "line 6 --server_adam_epsilon", "--server_optimizer=sgd"),
     ],
 )  # fmt: skip
-def test_settings_that_are_none(file, old, new, where, found):
+def test_settings_that_are_none(file, old, new, where, content):
     assert old in SETTINGS
-    with refused(where, found):
+    with refused(where, content):
         grids.read(file(SETTINGS.replace(old, new)))
 
 
@@ -127,8 +127,8 @@ grid:
 
 def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
     plan = plans.Plan(grids.read(file(OPTIMIZERS)), 1)
-    told = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
-    assert sorted(told) == [
+    arguments = [plan.arguments(task.runs[0], pathlib.Path("x"))[4:] for task in plan.tasks]
+    assert sorted(arguments) == [
         ["--total_rounds=2", "--server_adam_epsilon=0.01", "--server_optimizer=adam"],
         ["--total_rounds=2", "--server_fedavgm_momentum=0.5", "--server_optimizer=fedavgm"],
         ["--total_rounds=2", "--server_optimizer=sgd"],
@@ -136,7 +136,7 @@ def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "where", "found", "advice"),
+    ("old", "new", "where", "content", "advice"),
     [
         ("sgd, adam, fed", "sgd, yogi, fed", "line 6 --server_adam_epsilon",
          "--server_optimizer=sgd or yogi or fedavgm", "adam alone"),
@@ -152,9 +152,11 @@ def test_fixed_flags_of_an_optimizer_are_for_its_runs(file):
          "  client_yogi_beta_1: 0.9", "line 7 --client_yogi_beta_1", "--client_yogi_beta1", ""),
     ],
 )  # fmt: skip
-def test_optimizers_flags_that_no_run_or_not_every_run_takes(file, old, new, where, found, advice):
+def test_optimizers_flags_that_no_run_or_not_every_run_takes(
+    file, old, new, where, content, advice
+):
     assert old in OPTIMIZERS
-    with refused(where, found, advice=advice):
+    with refused(where, content, advice=advice):
         grids.read(file(OPTIMIZERS.replace(old, new)))
 
 
@@ -260,11 +262,11 @@ def _numbers(values):
 
 @pytest.mark.parametrize("name", APPENDIX_F)
 def test_the_papers_grids(name):
-    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    grid = grids.parse(FOLDER / f"{name}.yaml")
     paper = APPENDIX_F[name]
     values = paper["values"]
-    found = {**grid.grid, **grid.inside}
-    assert {flag: _numbers(found[flag]) for flag in found} == {
+    searched = {**grid.grid, **grid.inside}
+    assert {flag: _numbers(searched[flag]) for flag in searched} == {
         flag: [v if isinstance(v, str) else float(v) for v in values[flag]] for flag in values
     }
     theirs = grid.paper.get("best", {})
@@ -293,7 +295,7 @@ def test_the_papers_grids(name):
 
 @pytest.mark.parametrize("name", [n for n in APPENDIX_F if n.partition(".")[2] in DEVICES])
 def test_the_papers_fixed_values_of_devices(name):
-    grid, _ = grids.parse(FOLDER / f"{name}.yaml")
+    grid = grids.parse(FOLDER / f"{name}.yaml")
     flags = {**grid.fixed, **grid.paper.get("best", {})}
 
     def values(*names):
@@ -302,8 +304,8 @@ def test_the_papers_fixed_values_of_devices(name):
     *rates, valid, test, evaluation, checkpoint, epochs, local, warm = DEVICES[grid.dataset]
     assert [valid, test] == values("valid_clients_per_evaluation", "test_clients_per_evaluation")
     if grid.algorithm in ("finetuning", "local"):
-        of = epochs if grid.algorithm == "finetuning" else local
-        assert [of] == values("finetune_max_epochs") and flags["finetune_optimizer"] == "sgd"
+        expected = epochs if grid.algorithm == "finetuning" else local
+        assert [expected] == values("finetune_max_epochs") and flags["finetune_optimizer"] == "sgd"
     if grid.algorithm == "local":
         return
     assert [evaluation, checkpoint] == values("rounds_per_evaluation", "rounds_per_checkpoint")
@@ -318,13 +320,13 @@ def test_the_papers_fixed_values_of_devices(name):
 
 def test_the_papers_fixed_values_of_silos():
     for name in ("school", "vehicle", "adni"):
-        fixed = grids.parse(FOLDER / f"finetuning.{name}.yaml")[0].fixed
+        fixed = grids.parse(FOLDER / f"finetuning.{name}.yaml").fixed
         assert fixed["finetune_tuning"] == "per_client" and fixed["finetune_optimizer"] == "sgd"
         if name != "adni":
             assert (fixed["finetune_max_epochs"], fixed["finetune_every"]) == ("100", "50")
-    assert grids.parse(FOLDER / "hypcluster.adni.yaml")[0].fixed[_WARMUP] == "20"
+    assert grids.parse(FOLDER / "hypcluster.adni.yaml").fixed[_WARMUP] == "20"
     for path in FOLDER.glob("knn_per.*.yaml"):
-        assert grids.parse(path)[0].fixed["num_neighbors"] == "10"
+        assert grids.parse(path).fixed["num_neighbors"] == "10"
 
 
 _NOT_MOTLEYS = ("celeba", "sent140", "shakespeare")
@@ -389,9 +391,9 @@ def test_grids_of_experiments_are_read(path):
 
 
 def test_a_flag_given_on_the_command_line_is_searched_no_more():
-    given = {"lambda": "0.3", "partition": "dirichlet:0.9"}
-    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", given)
-    assert {**grid.fixed, **given} == grid.fixed
+    fixed = {"lambda": "0.3", "partition": "dirichlet:0.9"}
+    grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)
+    assert {**grid.fixed, **fixed} == grid.fixed
     assert list(grid.grid) == ["personal_learning_rate"]
 
 
@@ -428,8 +430,8 @@ def test_results_of_other_flags_have_a_directory_of_their_own():
     assert len(long) == len(other) == 128 and long != other
     run_directory.check_name(long)
     assert long.startswith("ditto.cifar10.flag_0_0.flag_1_1.")
-    for texts, found in ((["x"], "x"), (["a=1", "a=2"], "a")):
-        with refused("fixed", found):
+    for texts, content in ((["x"], "x"), (["a=1", "a=2"], "a")):
+        with refused("fixed", content):
             grids.fixed_flags(texts)
 
 

@@ -29,7 +29,7 @@ def test_points_and_seeds():
     first, second, *_ = plan.points
     assert first == {"mocha_outer": "2", "lambda": "1", "personal_learning_rate": "0.01"}
     assert second == {**first, "lambda": "0.1"}
-    assert plans.Run(7, 1100).run_id == "p0007_s1100"
+    assert plans.SweepRun(7, 1100).run_id == "p0007_s1100"
 
 
 def test_seeds_are_added_to_runs_of_their_own_alone():
@@ -50,14 +50,14 @@ def test_groups_hold_every_run_once_and_know_their_points():
                 assert run.seed == seed and point["mocha_outer"] == task.group.fixed["mocha_outer"]
                 assert {flag: float(point[flag]) for flag in setting} == setting
     assert sorted(run for task in plan.tasks for run in task.runs) == [
-        plans.Run(point, seed) for point in range(4) for seed in (100, 1100)
+        plans.SweepRun(point, seed) for point in range(4) for seed in (100, 1100)
     ]
 
 
 def test_one_trainer_a_run():
     plan = plans.Plan(EMNIST, 2, "/data", use_synthetic_data=True)
     assert [task.runs for task in plan.tasks] == [
-        (plans.Run(point, seed),) for seed in (100, 1100) for point in range(2)
+        (plans.SweepRun(point, seed),) for seed in (100, 1100) for point in range(2)
     ]
     command = plan.command(plan.tasks[3], pathlib.Path("out/mine"))
     assert command == [

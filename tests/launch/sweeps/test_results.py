@@ -32,7 +32,7 @@ def summary(valid, test, baseline=9.0, std=1.0):
 
 def kept(*values, higher=False):
     """What `tasks/0000.json` says of (validation, test) means in the order of points, seeds."""
-    runs = [plans.Run(point, seed) for point in range(3) for seed in PLAN.seeds]
+    runs = [plans.SweepRun(point, seed) for point in range(3) for seed in PLAN.seeds]
     return [
         results.of_run(run, summary(*value), "mse", higher)
         if value
@@ -89,8 +89,8 @@ def test_the_best_on_validation_is_reported_on_test(directory):
     assert (task["task"], task["runs"], task["status"]) == ("0000", "6", "finished")
     assert (task["seconds"], task["host"], task["cpu_seconds"]) == ("12", "here", "")
     for name in ("sweep", "best", "tasks"):
-        found = set(table(folder / f"{name}.csv")[0])
-        assert found - set(GRID.grid) == set(columns.names(name)), name
+        header = set(table(folder / f"{name}.csv")[0])
+        assert header - set(GRID.grid) == set(columns.names(name)), name
     # Clients are those of the chosen setting's rounds.
     assert [tuple(row.values()) for row in table(folder / "clients.csv")] == [
         (run, "7", split, "a") for run in ("p0001_s100", "p0001_s1100")
@@ -159,7 +159,7 @@ def test_chosen_by_the_baseline():
 
 
 def test_a_mean_that_is_not_finite_is_a_failure():
-    row = results.of_run(plans.Run(0, 100), summary("", 3), "mse", False)
+    row = results.of_run(plans.SweepRun(0, 100), summary("", 3), "mse", False)
     assert row["status"] == "failed" and "not finite" in row["reason"]
 
 

@@ -50,10 +50,10 @@ def test_seeds(cluster, project):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "given"), [("trainer.sbatch", "mtl_trainer --wait"),
+    ("script", "flags"), [("trainer.sbatch", "mtl_trainer --wait"),
                           ("sweep.sbatch", "motley_sweep mtl_trainer --wait")],
 )  # fmt: skip
-def test_a_run_whose_time_is_up_goes_on(cluster, project, script, given):
+def test_a_run_whose_time_is_up_goes_on(cluster, project, script, flags):
     process = start(cluster, project, script, "mtl_trainer", "--wait")
     deadline = time.monotonic() + 250
     while not (project / "started").exists():
@@ -65,8 +65,8 @@ def test_a_run_whose_time_is_up_goes_on(cluster, project, script, given):
     subprocess.run(["scancel", "--signal=TERM", job.strip()], env=cluster, check=True)
     assert process.wait(250) == 0
     (log,) = logs(project)
-    told = [line for line in log.splitlines() if line.startswith(("given: ", "ended"))]
-    assert told == [f"given: {given}", "ended", f"given: {given}"]
+    said = [line for line in log.splitlines() if line.startswith(("given: ", "ended"))]
+    assert said == [f"given: {flags}", "ended", f"given: {flags}"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -74,7 +74,7 @@ def test_what_a_script_says_of_itself(script):
     text = script.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", script], check=True)
     assert f"launch/slurm/{script.name}" in text
-    for wanted in ("--requeue", "--signal=TERM@90", "--cpus-per-task", "--mem", "--time"):
-        assert re.search(rf"^#SBATCH {wanted}", text, re.MULTILINE), wanted
+    for option in ("--requeue", "--signal=TERM@90", "--cpus-per-task", "--mem", "--time"):
+        assert re.search(rf"^#SBATCH {option}", text, re.MULTILINE), option
     # A node of two cores can run it as it is.
     assert int(re.search(r"^#SBATCH --cpus-per-task=(\d+)$", text, re.MULTILINE)[1]) <= 2

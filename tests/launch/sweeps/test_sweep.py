@@ -145,8 +145,7 @@ def test_grids_run_one_after_the_other(real):
     assert "not finite" in first and first.endswith("out/group/tasks.csv")
     assert second.endswith("out/settings/tasks.csv\n")
     assert stderr.splitlines() == [
-        "group:", "4/4 runs, 2 failed, 0 min left",
-        "settings:", "1/1 runs, 0 failed, 0 min left",
+        "group:", "runs: 4/4, failed 2", "settings:", "runs: 1/1, failed 0",
     ]  # fmt: skip
 
 
@@ -162,9 +161,9 @@ def test_tables(real, name):
     assert tuple(clients[0]) == columns.names(
         "clients", **columns.of_task("cross_silo", ["squared_error"])
     )
-    found = {row["statistic"]: row for row in table(directory / "best.csv")}
+    by_statistic = {row["statistic"]: row for row in table(directory / "best.csv")}
     mean = pytest.approx(float(best["test_personalized_mean"]), rel=1e-8)
-    assert float(found["personalized_mean"]["mean"]) == mean
+    assert float(by_statistic["personalized_mean"]["mean"]) == mean
     (task,) = table(directory / "tasks.csv")
     assert task["status"] == "finished" and float(task["peak_memory_mb"]) > 100
 
@@ -202,23 +201,25 @@ def test_groups_give_what_single_trainers_give(tmp_path, name, status, point):
     means = [row["test_personalized_mean"] for row in rows if row["status"] == "finished"]
     assert len(set(means)) == len(means)
     plan = plans.Plan(grids.read(tmp_path / f"{name}.yaml"), 2, use_synthetic_data=True)
-    programs.run(plan.grid.trainer, tmp_path, *plan.arguments(plans.Run(point, 1100), tmp_path))
+    programs.run(
+        plan.grid.trainer, tmp_path, *plan.arguments(plans.SweepRun(point, 1100), tmp_path)
+    )
     alone = tmp_path / "runs" / f"p{point:04d}_s1100"
     summary = table(alone / "summary.csv")
-    found = rows[2 * point + 1]
+    swept = rows[2 * point + 1]
     for split in ("valid", "test"):
-        (row,) = (r for r in summary if (r["split"], r["round"]) == (split, found["round"]))
+        (row,) = (r for r in summary if (r["split"], r["round"]) == (split, swept["round"]))
         for statistic in columns.STATISTICS:
-            one, other = found[f"{split}_{statistic}"], row.get(statistic, "")
-            assert (one == "") == (other == ""), statistic
-            if one:
-                assert float(one) == pytest.approx(float(other), rel=1e-5), statistic
-    assert (found["candidate"], found["num_clients"]) == (row["candidate"], row["num_clients"])
+            cell, other = swept[f"{split}_{statistic}"], row.get(statistic, "")
+            assert (cell == "") == (other == ""), statistic
+            if cell:
+                assert float(cell) == pytest.approx(float(other), rel=1e-5), statistic
+    assert (swept["candidate"], swept["num_clients"]) == (row["candidate"], row["num_clients"])
     if plan.grid.selects_round(point):
         means = {
             r["round"]: float(r["personalized_mean"]) for r in summary if r["split"] == "valid"
         }
-        assert found["round"] == min(means, key=means.get)
+        assert swept["round"] == min(means, key=means.get)
     clients = [r["client_id"] for r in table(alone / "clients.csv") if r["split"] == "test"]
     best = table(directory / "clients.csv")
     assert {r["client_id"] for r in best if r["split"] == "test"} == set(clients)
@@ -268,9 +269,9 @@ def test_the_best_setting_by_hand(folder, swept):
     assert {row["run_id"] for row in table(directory / "clients.csv")} == {
         "p0001_s100", "p0001_s1100",
     }  # fmt: skip
-    found = {row["statistic"]: row for row in table(directory / "best.csv")}
-    assert float(found["personalized_mean"]["mean"]) == pytest.approx(0.31)
-    assert float(found["personalized_mean"]["std_over_seeds"]) == pytest.approx(0.05)
+    by_statistic = {row["statistic"]: row for row in table(directory / "best.csv")}
+    assert float(by_statistic["personalized_mean"]["mean"]) == pytest.approx(0.31)
+    assert float(by_statistic["personalized_mean"]["std_over_seeds"]) == pytest.approx(0.05)
     assert "chosen on validation clients: client_learning_rate=0.25" in stdout
     assert "0.31 ± 0.05" in stdout and status == 0
     assert json.loads((directory / "run.json").read_text())["status"] == "finished"
@@ -286,8 +287,8 @@ def test_settings_need_not_have_the_same_flags(folder, swept):
     for name in ("sweep", "best"):
         header = (directory / f"{name}.csv").read_text().splitlines()[0].split(",")
         assert len(set(header)) == len(header)
-    found = runs.find([str(directory)])
-    assert {(run.algorithm, run.flags["train_epochs"]) for run in found.runs} == {("fedavg", 2)}
+    inputs = runs.find([str(directory)])
+    assert {(run.algorithm, run.flags["train_epochs"]) for run in inputs.runs} == {("fedavg", 2)}
 
 
 def test_more_seeds_keep_the_runs_of_fewer(folder, swept):
@@ -335,24 +336,24 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
     assert not (folder / "out").exists()
     monkeypatch.undo()
     with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
-        given = ["--experiment_name=x", "--dataset_name=emnist", f"--data_dir={folder / 'none'}"]
-        assert str(folder / "none") in data_check._load("finetuning_trainer", given)
-        given = [*given[:1], "--dataset_name=vehicle", "--use_synthetic_data"]
-        assert data_check._load("finetuning_trainer", given) is None
+        flags = ["--experiment_name=x", "--dataset_name=emnist", f"--data_dir={folder / 'none'}"]
+        assert str(folder / "none") in data_check._load("finetuning_trainer", flags)
+        flags = [*flags[:1], "--dataset_name=vehicle", "--use_synthetic_data"]
+        assert data_check._load("finetuning_trainer", flags) is None
 
 
 def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, monkeypatch, capsys):
     rows = [f"c{i // 4},{i},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["who,x,y", *rows]))
-    given = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
+    flags = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
              "--client_column=who", "--label_column=y"]  # fmt: skip
     with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
-        assert data_check._load("finetuning_trainer", given) is None
+        assert data_check._load("finetuning_trainer", flags) is None
     said = capsys.readouterr().err
     assert said == "warning: of the data, 1 rows without label are left out\n"
     result = subprocess.CompletedProcess([], 0, "null\n", f"noise\n{said}")
     monkeypatch.setattr(data_check.subprocess, "run", lambda *args, **options: result)
-    assert data_check.complaint("finetuning_trainer", given, {}) is None
+    assert data_check.complaint("finetuning_trainer", flags, {}) is None
     assert capsys.readouterr().err == said
 
 
@@ -383,14 +384,14 @@ def _wait_for(is_there, process):
 
 
 def _processes_of(path):
-    found = []
+    numbers = []
     for number in filter(str.isdecimal, os.listdir("/proc")):
         try:
             with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
-                found += [number] if str(path) in file.read() else []
+                numbers += [number] if str(path) in file.read() else []
         except OSError:
             continue
-    return found
+    return numbers
 
 
 def test_interrupted_then_killed_and_given_again(folder, swept):

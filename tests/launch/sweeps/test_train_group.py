@@ -13,8 +13,8 @@ from tests import toy
 @pytest.mark.usefixtures("eagerly")
 def test_a_personal_rate_is_that_of_the_settings_own_clients():
     task = toy.scalar_task({"a": [1.0], "b": [3.0]}, setting="cross_silo")
-    group = object.__new__(train_group._Group)
-    group._given = types.SimpleNamespace(run=RunConfig(Local(OptimizerConfig("sgd", 0.1))))
+    group = object.__new__(train_group.GroupTraining)
+    group._flags = types.SimpleNamespace(run=RunConfig(Local(OptimizerConfig("sgd", 0.1))))
     built = group._build(task, task.model.initial_weights(0), {"client_learning_rate": 0.5})
     # From 0, by half of the way to each silo's number.
     states = toy.train(task, built, 1).client_states
