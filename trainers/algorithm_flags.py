@@ -15,7 +15,7 @@ from motley_tff.core.options import Option
 from motley_tff.evaluation.config import MAX_OOD_EXAMPLES
 from motley_tff.experiment import config, run_directory
 from trainers import optimizer_flags, option_flags
-from trainers.option_flags import GroupedFlag
+from trainers.option_flags import NewFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,7 @@ class ExperimentOptions:
     )
     evaluate_ood: bool = options.option(
         False,
-        "Also score test clients' models on examples of the other test clients: columns "
-        "ood_baseline, ood_personalized",
+        "Also score test clients' models on the examples of other test clients (columns ood_...)",
     )
     ood_examples: int = options.option(
         500,
@@ -101,7 +100,7 @@ def define_data() -> None:
     option_flags.declare(_data_flags().values())
 
 
-def make(trainer: str) -> dict[str, GroupedFlag]:
+def make(trainer: str) -> dict[str, NewFlag]:
     """Returns a trainer's flags by their first names, without declaring them."""
     by_name = _data_flags()
     for group, kinds in _SHARED.items():
@@ -119,7 +118,7 @@ def make(trainer: str) -> dict[str, GroupedFlag]:
     return by_name | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, by_name)
 
 
-def _data_flags() -> dict[str, GroupedFlag]:
+def _data_flags() -> dict[str, NewFlag]:
     import datasets
 
     known = Option(
@@ -141,9 +140,7 @@ def kinds_of(trainer: str) -> dict[str, Any]:
     return generative.KINDS if trainer == "generative_trainer" else algorithms.offered_by(trainer)
 
 
-def _choice(
-    flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str
-) -> GroupedFlag:
+def _choice(flag: str, default: str, offered: Iterable[str], meaning: str, trainer: str) -> NewFlag:
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(
         "", errors.name(flag), default, str, meaning, choices=tuple(offered),

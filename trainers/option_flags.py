@@ -35,14 +35,14 @@ class _Parser(flags.ArgumentParser):
         return argument if option.kind not in (int, float) else value
 
 
-class GroupedFlag(NamedTuple):
+class NewFlag(NamedTuple):
     """A flag that is not declared, and what it stands under in --help."""
 
     flag: flags.Flag
     group: str
 
 
-def declare(new_flags: Iterable[GroupedFlag]) -> None:
+def declare(new_flags: Iterable[NewFlag]) -> None:
     """Declares flags as this program's."""
     for flag, group in new_flags:
         flags.DEFINE_flag(flag, module_name=f"trainers.{group}_flags")
@@ -50,7 +50,7 @@ def declare(new_flags: Iterable[GroupedFlag]) -> None:
 
 def make(
     group: str, kinds: Iterable[type], trainer: str = "", taken: Collection[str] = ()
-) -> dict[str, GroupedFlag]:
+) -> dict[str, NewFlag]:
     """Returns the flags of dataclasses' options by name, those of one trainer if it is named,
     without those that are taken.
 
@@ -73,7 +73,7 @@ def make(
     return by_name
 
 
-def flag_of(option: Option, words: str, group: str) -> GroupedFlag:
+def flag_of(option: Option, words: str, group: str) -> NewFlag:
     """Returns the flag of one option, with its help, in a group of --help."""
     name, default = option.name.flag, option.default
     if option.parse is not None and option.kind is not str:
@@ -85,7 +85,7 @@ def flag_of(option: Option, words: str, group: str) -> GroupedFlag:
     else:
         serializer = flags.CsvListSerializer(",") if option.is_list else flags.ArgumentSerializer()
         flag = flags.Flag(_Parser(option), serializer, name, default, words)
-    return GroupedFlag(flag, group)
+    return NewFlag(flag, group)
 
 
 def _listed(having: Sequence[tuple[type, Option]]) -> str:

@@ -57,7 +57,7 @@ def run(
       evaluate_every: Also after every so many rounds.
       diverged: Positions of runs that already have, in a warm start.
     """
-    training = _GroupTraining(tasks, group, build, starts[0])
+    training = _StackedRuns(tasks, group, build, starts[0])
     training.diverged.update(diverged)
     state = training.first_state(starts)
     evaluator = _GroupEvaluator(training, group, personalization)
@@ -83,7 +83,7 @@ def warm_starts(
       build: Makes FedAvg.
       models: The k untrained models under each seed.
     """
-    training = _GroupTraining(tasks, group, build, models[group.seeds[0]][0])
+    training = _StackedRuns(tasks, group, build, models[group.seeds[0]][0])
     of_runs: list[list[Nest]] = [[] for _ in range(len(group.settings) * len(group.seeds))]
     for j in range(len(models[group.seeds[0]])):
         starts = [models[seed][j] for _ in group.settings for seed in group.seeds]
@@ -95,7 +95,7 @@ def warm_starts(
     return of_runs, training.diverged
 
 
-class _GroupTraining:
+class _StackedRuns:
     """Trains all runs of a group together.
 
     Attributes:
@@ -138,7 +138,7 @@ class _GroupTraining:
 class _GroupEvaluator:
     """Scores all runs of a group in one call per group of silos."""
 
-    def __init__(self, training: _GroupTraining, group: RunGroup, personalization: Personalization):
+    def __init__(self, training: _StackedRuns, group: RunGroup, personalization: Personalization):
         self._tasks, self._template = training.tasks, training.template
         self._group, self._personalization = group, personalization
         self._backend = vectorized.VectorizedBackend()

@@ -16,7 +16,7 @@ from motley_tff.evaluation import evaluate, saved_scores
 from motley_tff.experiment import checkpoints, schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
-from motley_tff.experiment.round_evaluator import Evaluation
+from motley_tff.experiment.round_evaluator import RoundEvaluation
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import array_files, csv_files, model_files, picture_grids
 from motley_tff.tables import columns
@@ -157,7 +157,7 @@ class Recorder:
         if number and number not in checkpoints.rounds(folder):
             checkpoints.save(folder, number, trained.state)
 
-    def add_evaluation(self, evaluation: Evaluation) -> None:
+    def add_evaluation(self, evaluation: RoundEvaluation) -> None:
         """Writes the rounds, and the tables and pictures of the evaluation after the last."""
         self._wait()
         self._flush_rounds()

@@ -22,7 +22,7 @@ from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress
 
 
-class Evaluation(NamedTuple):
+class RoundEvaluation(NamedTuple):
     """The evaluation after a round.
 
     Attributes:
@@ -53,7 +53,7 @@ class RoundEvaluator:
     folder: pathlib.Path
     progress: Progress
 
-    def evaluate(self, trained: Trained) -> Evaluation:
+    def evaluate(self, trained: Trained) -> RoundEvaluation:
         """Returns the evaluation of the clients that are due after a round.
 
         Raises:
@@ -80,7 +80,7 @@ class RoundEvaluator:
         if number and not np.isfinite(scores["valid"].values[task.metric.name][:, 0]).any():
             model = f"a global model whose {task.metric.name} is not finite for any client"
             raise UserError(f"round {number}", model, "", "lower the learning rates")
-        return Evaluation(number, tables, self.pictures(trained))
+        return RoundEvaluation(number, tables, self.pictures(trained))
 
     def pictures(self, trained: Trained) -> np.ndarray | None:
         """Returns pictures that the global model makes; None if it makes none."""
