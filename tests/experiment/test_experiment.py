@@ -111,16 +111,16 @@ def _when_clients_are_written(monkeypatch, function):
 
 def test_no_checkpoint_is_written_before_an_earlier_evaluation(tmp_path, monkeypatch):
     """A run that resumes from it would not do that evaluation again."""
-    save, found = checkpoints.save, {}
+    save, evaluated = checkpoints.save, {}
 
     def checked(folder, number, state):
-        found[number] = csv_files.rounds(folder.parent / "summary.csv")
+        evaluated[number] = csv_files.rounds(folder.parent / "summary.csv")
         save(folder, number, state)
 
     monkeypatch.setattr(checkpoints, "save", checked)
     _when_clients_are_written(monkeypatch, lambda: time.sleep(0.3))
     run(tmp_path, rounds_per_evaluation=1, rounds_per_checkpoint=2)
-    assert found == {2: {1}, 4: {1, 2, 3}}
+    assert evaluated == {2: {1}, 4: {1, 2, 3}}
 
 
 @pytest.mark.parametrize("every", [2, 4])

@@ -40,9 +40,9 @@ def _bytes(state):
 @example(state=(np.zeros(2),), other=(np.zeros(3),))
 def test_a_state_comes_back_into_its_own_structure_alone(folder, state, other):
     checkpoints.save(folder, 1, state)
-    found = checkpoints.load(folder, 1, state)
-    tf.nest.assert_same_structure(found, state)
-    assert _bytes(found) == _bytes(state)
+    loaded = checkpoints.load(folder, 1, state)
+    tf.nest.assert_same_structure(loaded, state)
+    assert _bytes(loaded) == _bytes(state)
     if [kind[:2] for kind in _bytes(state)] != [kind[:2] for kind in _bytes(other)]:
         with refused("round_00000001.npz", "another model"):
             checkpoints.load(folder, 1, other)
