@@ -89,6 +89,28 @@ def test_an_interruption_saves_no_model_that_blew_up(tmp_path, rate, saved):
     assert len(list(csv_files.read(tmp_path / "run" / "rounds.csv"))) == 4
 
 
+class _TwoInACall(sequential.SequentialTraining):
+    """Runs two rounds in a call."""
+
+    rounds_per_call = 2
+
+    def next(self, state, rounds):
+        first, second = rounds
+        state, results = super().next(state, [first])
+        state, more = super().next(state, [second])
+        return state, results + more
+
+
+def test_an_interruption_keeps_all_rounds_of_a_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequential, "SequentialTraining", _TwoInACall)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, reporter=Interrupted())
+    assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == [2]
+    run(tmp_path)
+    rows = csv_files.read(tmp_path / "run" / "rounds.csv")
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+
+
 @pytest.mark.parametrize(("total", "every", "expected"), [(0, 2, "0"), (3, 2, "23"), (3, 1, "123")])
 def test_an_untrained_model_is_looked_at_only_where_none_is_trained(
     tmp_path, total, every, expected
