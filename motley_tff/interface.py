@@ -85,37 +85,30 @@ def create_task(name: str, **options: Any) -> Task:
     ours, others = plugins.ours(plugins.DATASETS), plugins.installed(plugins.DATASETS)
     plugins.check_not_ours(others.get(name), ours)
     tasks = {**others, **ours}
-    if name in tasks:
-        from motley_tff.experiment import runner  # TensorFlow takes 3 s.
+    if name not in tasks:
+        names = sorted(tasks)
+        near = difflib.get_close_matches(str(name).lower(), names, n=1)
+        expected = (
+            f"one of {', '.join(names)}" if names else "the project installed, as launch/run does"
+        )
+        raise UserError("task", repr(name), expected, f"did you mean {near[0]!r}?" if near else "")
+    from motley_tff.core.task import Task  # TensorFlow takes 3 s.
+    from motley_tff.experiment import runner
 
-        runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
-        create = tasks[name].load()
-        if name in others:
-            _check_arguments(others[name], create, name, options)
-        task = create(name, **options)
-        from motley_tff.core.task import Task
-
-        if not isinstance(task, Task):
-            raise tasks[name].error(f"{type(task).__name__} returned", "a Task")
-        facts = {**task.facts, "arguments": plain(options)}
-        if name in others:
-            facts["package"] = others[name].origin
-        return dataclasses.replace(task, facts=facts)
-    names = sorted(tasks)
-    near = difflib.get_close_matches(str(name).lower(), names, n=1)
-    expected = (
-        f"one of {', '.join(names)}" if names else "the project installed, as launch/run does"
-    )
-    raise UserError("task", repr(name), expected, f"did you mean {near[0]!r}?" if near else "")
-
-
-def _check_arguments(
-    plugin: plugins.Plugin, create: Callable[..., Any], name: str, options: Mapping[str, Any]
-) -> None:
-    try:
-        inspect.signature(create).bind(name, **options)
-    except TypeError as error:
-        raise plugin.error(f"no way to call it so ({error})") from error
+    runner.limit_threads(BackendConfig.threads_per_client)  # Loading starts TensorFlow.
+    create = tasks[name].load()
+    if name in others:
+        try:
+            inspect.signature(create).bind(name, **options)
+        except TypeError as error:
+            raise others[name].error(f"no way to call it so ({error})") from error
+    task = create(name, **options)
+    if not isinstance(task, Task):
+        raise tasks[name].error(f"{type(task).__name__} returned", "a Task")
+    facts = {**task.facts, "arguments": plain(options)}
+    if name in others:
+        facts["package"] = others[name].origin
+    return dataclasses.replace(task, facts=facts)
 
 
 def run(
@@ -162,7 +155,7 @@ def run(
         personalization=personalization,
         loop=LoopConfig(
             total_rounds=rounds,
-            rounds_per_evaluation=rounds_per_evaluation or _after_the_last(rounds),
+            rounds_per_evaluation=rounds_per_evaluation or rounds or 1,
             clients_per_train_round=clients_per_round,
             base_random_seed=seed,
             evaluation=evaluation or EvaluationConfig(),
@@ -192,20 +185,13 @@ def run(
     return result  # noqa: RET504 - the stack may swallow, says its type
 
 
-def _after_the_last(rounds: int) -> int:
-    """Returns the default of `rounds_per_evaluation`."""
-    return rounds or 1
-
-
 def _followers(whole: RunConfig, is_after_the_last: bool, rounds: int) -> dict[str, Any]:
     """Returns the settings that would be others with so many rounds, and change none of them: the
     name, which without rounds is that of local training, and when a run by default evaluates.
     """
     loop = dataclasses.replace(whole.loop, total_rounds=rounds)
     name = {"algorithm": dataclasses.replace(whole, loop=loop).algorithm_name}
-    return name | (
-        {"loop.rounds_per_evaluation": _after_the_last(rounds)} if is_after_the_last else {}
-    )
+    return name | ({"loop.rounds_per_evaluation": rounds or 1} if is_after_the_last else {})
 
 
 def run_config(

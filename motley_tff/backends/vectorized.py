@@ -6,6 +6,7 @@ in hyperparameters and seeds only are trained in the same call (`VectorizedRuns`
 which).
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,35 +29,22 @@ ROUNDS_PER_CALL = 50
 _MAX_CACHED_STACKS = 4
 
 
-class StackCache:
-    """Stacks of clients as tensors, kept while the same clients come again."""
+def _grouped_stacks(
+    sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
+) -> list[tuple[np.ndarray, stacking.Stack]]:
+    """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
 
-    def __init__(self) -> None:
-        self._stacks: dict[Any, list[tuple[np.ndarray, stacking.Stack]]] = {}
-
-    def grouped(
-        self, sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
-    ) -> list[tuple[np.ndarray, stacking.Stack]]:
-        """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
-
-        Args:
-          sources: The clients under each seed.
-          times: How often a call does it: for every run and in every round.
-        """
-        # The sources themselves are part of the key, so that their identity is not used again.
-        cache_key = (sources, ids, work, times)
-        if cache_key not in self._stacks:
-            whole = [stacking.build(clients, ids, work.parts) for clients in sources]
-            numbers = np.max([stacking.numbers(stack, work) for stack in whole], axis=0)
-
-            def group(positions):
-                stack = stacking.join([stacking.take(stack, positions) for stack in whole])
-                return positions, tf.nest.map_structure(tf.convert_to_tensor, stack)
-
-            if len(self._stacks) >= _MAX_CACHED_STACKS:
-                self._stacks.pop(next(iter(self._stacks)))
-            self._stacks[cache_key] = [group(p) for p in stacking.groups(times * numbers)]
-        return self._stacks[cache_key]
+    Args:
+      sources: The clients under each seed.
+      times: How often a call does the work: for every run and in every round.
+    """
+    whole = [stacking.build(clients, ids, work.parts) for clients in sources]
+    numbers = np.max([stacking.numbers(stack, work) for stack in whole], axis=0)
+    groups = []
+    for positions in stacking.groups(times * numbers):
+        stack = stacking.join([stacking.take(stack, positions) for stack in whole])
+        groups.append((positions, tf.nest.map_structure(tf.convert_to_tensor, stack)))
+    return groups
 
 
 class VectorizedBackend:
@@ -66,7 +54,7 @@ class VectorizedBackend:
     one_by_one = False
 
     def __init__(self) -> None:
-        self._cache = StackCache()
+        self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
         self._functions: dict[Any, Any] = {}
 
     def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
@@ -105,7 +93,7 @@ class VectorizedBackend:
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
         num_runs = tf.nest.flatten(broadcasts)[0].shape[0]
         results: list[Nest] = [None] * len(client_ids)
-        for positions, stack in self._cache.grouped(sources, tuple(client_ids), work, num_runs):
+        for positions, stack in self._stacks(sources, tuple(client_ids), work, num_runs):
             states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
             metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
@@ -157,7 +145,7 @@ class VectorizedRuns:
             )
             for name in settings[0]
         }
-        self._cache = StackCache()
+        self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
         self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
 
     def initialize(self, algorithms: Sequence[Algorithm]) -> Nest:
@@ -188,7 +176,7 @@ class VectorizedRuns:
         """
         times = self._num_runs * ROUNDS_PER_CALL
         sources = tuple(task.train for task in self._tasks)
-        groups = self._cache.grouped(sources, client_ids, self._template.work, times)
+        groups = self._stacks(sources, client_ids, self._template.work, times)
         padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         padded_keys[: len(keys)] = keys
         state, sums, diverged = self._block(
@@ -202,13 +190,6 @@ class VectorizedRuns:
         runs = range(self._num_runs)
         means = [[_means(sums, i, run) for run in runs] for i in range(len(keys))]
         return state, means, diverged.numpy()[: len(keys)]
-
-    def client_states(self, state: Nest, run: int) -> dict[str, Nest]:
-        """Returns the states of one run's clients by id as NumPy arrays."""
-        if self._template.initial_client_state is None:
-            return {}
-        states = tf.nest.map_structure(lambda s: np.asarray(s)[run], state[2])
-        return {client_id: _row(states, i) for i, client_id in enumerate(self._task.train.ids)}
 
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
         """Runs up to `ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
@@ -305,7 +286,10 @@ class VectorizedTraining:
 
     def client_states(self, state: Nest) -> dict[str, Nest]:
         """Returns the clients' own states by id as NumPy arrays."""
-        return self._runs.client_states(state, 0)
+        if self._algorithm.initial_client_state is None:
+            return {}
+        states = tf.nest.map_structure(lambda s: np.asarray(s)[0], state[2])
+        return {client_id: _row(states, i) for i, client_id in enumerate(self._task.train.ids)}
 
 
 def _means(sums: learning.Sums, i: int, run: int) -> dict[str, float]:

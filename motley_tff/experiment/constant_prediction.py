@@ -36,7 +36,9 @@ def scores(task: Task) -> dict[str, float]:
         return dict.fromkeys(("valid", "test"), chance) if is_class else {}
     constant = _constant(_labels(task, "train", "train"), task)
     return _means(
-        (split, _score(task, y, constant)) for split in _SCORED for y in _evaluated(task, split)
+        (split, _score(task, y, constant))
+        for split in _SCORED
+        for y in _labels(task, split, task.evaluation_part(split))
     )
 
 
@@ -56,15 +58,12 @@ def own_scores(task: Task) -> dict[str, dict[str, float]]:
         for split in _SCORED
         for known, y in zip(
             _labels(task, split, task.personalization_part(split)),
-            _evaluated(task, split),
+            _labels(task, split, task.evaluation_part(split)),
             strict=True,
         )
     )
-    return {"own majority" if _is_class(task, label) else "own mean": means}
-
-
-def _is_class(task: Task, label: tf.TensorSpec) -> bool:
-    return label.dtype.is_integer or task.metric.name == "accuracy"
+    is_class = label.dtype.is_integer or task.metric.name == "accuracy"
+    return {"own majority" if is_class else "own mean": means}
 
 
 def _is_in_memory(task: Task) -> bool:
@@ -81,10 +80,6 @@ def _label_spec(task: Task) -> tf.TensorSpec | None:
     traced = tf.function(lambda raw, key: task.preprocess(raw, False, key)[1], autograph=False)
     label = traced.get_concrete_function(spec, key).structured_outputs
     return label if len(label.shape) == 1 else None
-
-
-def _evaluated(task: Task, split: str) -> Iterator[tf.Tensor]:
-    return _labels(task, split, task.evaluation_part(split))
 
 
 def _labels(task: Task, split: str, part: str) -> Iterator[tf.Tensor]:

@@ -36,11 +36,18 @@ def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> 
     if isinstance(personalization, FineTuning):
         size = personalization.batch_size or algorithm.train_batch_size
         personalization = dataclasses.replace(personalization, batch_size=size).named()
+    is_own = personalization is None
+    tuning, includes_baseline = loop.evaluation.choice(
+        algorithm.tuning if is_own else "global", not is_own
+    )
+    evaluation = dataclasses.replace(
+        loop.evaluation, tuning=tuning, include_baseline_candidate=includes_baseline
+    )
     return dataclasses.replace(
         config,
         algorithm=algorithm,
         personalization=personalization,
-        loop=_loop(loop, algorithm, personalization, setting, num_clients),
+        loop=dataclasses.replace(_cohort(loop, setting, num_clients), evaluation=evaluation),
         warm_start=warm_start,
     )
 
@@ -93,23 +100,6 @@ def _personalization(config: RunConfig, setting: str) -> Any:
     if personalization is None and shared_trainers and not is_silo_trainers:
         return FineTuning()
     return personalization
-
-
-def _loop(
-    loop: LoopConfig,
-    algorithm: FedAvg,
-    personalization: Any,
-    setting: str,
-    num_clients: int | None,
-) -> LoopConfig:
-    is_own = personalization is None
-    tuning, includes_baseline = (
-        loop.evaluation.choice(algorithm.tuning, False) if is_own else loop.evaluation.choice()
-    )
-    evaluation = dataclasses.replace(
-        loop.evaluation, tuning=tuning, include_baseline_candidate=includes_baseline
-    )
-    return dataclasses.replace(_cohort(loop, setting, num_clients), evaluation=evaluation)
 
 
 def _cohort(loop: LoopConfig, setting: str, num_clients: int | None) -> LoopConfig:

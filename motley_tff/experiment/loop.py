@@ -50,7 +50,7 @@ def train(
             if schedule.is_checkpoint_due(config, trained.num_rounds):
                 recorder.checkpoint(trained)
             if schedule.is_evaluation_due(config, trained.num_rounds):
-                recorder.add_evaluation(evaluator.evaluate(trained))
+                recorder.add_evaluation(trained.num_rounds, *evaluator.evaluate(trained))
     except (KeyboardInterrupt, SystemExit):
         if evaluator.is_finite(trained):
             recorder.checkpoint(trained)
@@ -92,9 +92,9 @@ def run(
     progress.start("train", config.total_rounds, number)
     try:
         if number == 0 < config.total_rounds:  # Beside which pictures of a trained model are seen.
-            recorder.add_pictures(evaluator.pictures(trained), 0)
+            recorder.add_pictures(0, evaluator.pictures(trained))
         if schedule.is_evaluation_due(config, number) and number not in recorder.evaluated:
-            recorder.add_evaluation(evaluator.evaluate(trained))
+            recorder.add_evaluation(number, *evaluator.evaluate(trained))
         trained = train(config, task, process, trained, evaluator, recorder, progress)
         recorder.export(process.weights(trained.state), process.client_states(trained.state))
     finally:

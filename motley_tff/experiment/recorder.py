@@ -1,7 +1,8 @@
 """What a run writes: rounds, evaluations, checkpoints and models, in one directory."""
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,7 +17,7 @@ from motley_tff.evaluation import evaluate, saved_scores
 from motley_tff.experiment import checkpoints, schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
-from motley_tff.experiment.round_evaluator import RoundEvaluation
+from motley_tff.experiment.round_evaluator import Tables
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import array_files, csv_files, model_files, picture_grids
 from motley_tff.tables import columns
@@ -129,17 +130,15 @@ class Recorder:
             asked = self._config.clients_per_train_round or len(self._task.train)
             sent = Bytes(per_client.down * asked, per_client.up * result.num_clients)
             return sent, per_client
+        cohort_of = functools.partial(schedule.cohort, self._config, self._task)
         for number in range(self._counted + 1, result.number):  # Those before a run was cut.
-            self._last.update(dict.fromkeys(self._cohort(number), number))
-        cohort = self._cohort(result.number)
+            self._last.update(dict.fromkeys(cohort_of(number), number))
+        cohort = cohort_of(result.number)
         missed = [result.number - self._last[i] if i in self._last else None for i in cohort]
         self._last.update(dict.fromkeys(cohort, result.number))
         self._counted = result.number
         down, up = [since(n).down for n in missed], since(None).up
         return Bytes(sum(down), up * result.num_clients), Bytes(max(down), up)
-
-    def _cohort(self, number: int) -> tuple[str, ...]:
-        return schedule.cohort(self._config, self._task, number)
 
     def _flush_rounds(self) -> None:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
@@ -157,21 +156,24 @@ class Recorder:
         if number and number not in checkpoints.rounds(folder):
             checkpoints.save(folder, number, trained.state)
 
-    def add_evaluation(self, evaluation: RoundEvaluation) -> None:
-        """Writes the rounds, and the tables and pictures of the evaluation after the last."""
+    def add_evaluation(self, number: int, tables: Tables, pictures: np.ndarray | None) -> None:
+        """Writes the rounds so far, and what an evaluation after the last gave."""
         self._wait()
         self._flush_rounds()
-        number, tables = evaluation.round_number, evaluation.tables
-        self.add_pictures(evaluation.pictures, number)
-        sent = self._bytes_so_far()
+        self.add_pictures(number, pictures)
+        # What all rounds communicated, and the warm start before them.
+        path, before = self._directory.table("rounds"), self._bytes_before
+        rounds = list(csv_files.read(path)) if path.exists() else []
+        down = before.down + sum(int(row["bytes_down"]) for row in rounds)
+        up = before.up + sum(int(row["bytes_up"]) for row in rounds)
         for row in tables["summary"]:
-            row |= {"bytes_down_total": sent.down, "bytes_up_total": sent.up}  # type: ignore
+            row |= {"bytes_down_total": down, "bytes_up_total": up}
         self._written = self._writer.submit(self._write_evaluation, tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
             self._write_scalars({f"{row['split']}/{name}": row[name] for name in means}, number)
 
-    def add_pictures(self, pictures: np.ndarray | None, number: int) -> None:
+    def add_pictures(self, number: int, pictures: np.ndarray | None) -> None:
         """Writes what the model makes after a round, if any: the pictures, a grid of the first."""
         if pictures is None:
             return
@@ -196,9 +198,7 @@ class Recorder:
             self.evaluated.add(written.result())
             saved_scores.forget(self._directory.path, self.evaluated)
 
-    def _write_evaluation(
-        self, tables: Mapping[str, Iterable[Mapping[str, Any]]], number: int
-    ) -> int:
+    def _write_evaluation(self, tables: Tables, number: int) -> int:
         keys = {**self._keys, "round": number}
         placeholders = columns.of_task(
             self._task.setting,
@@ -218,15 +218,6 @@ class Recorder:
                 csv_files.append(path, names, full, columns.OPTIONAL, columns.LATER)
         return number
 
-    def _bytes_so_far(self) -> Bytes:
-        """Returns what all rounds so far communicated, and the warm start before them."""
-        path = self._directory.table("rounds")
-        written = list(csv_files.read(path)) if path.exists() else []
-        return Bytes(
-            self._bytes_before.down + sum(int(row["bytes_down"]) for row in written),
-            self._bytes_before.up + sum(int(row["bytes_up"]) for row in written),
-        )
-
     def export(self, server: Any, states: Mapping[str, Any]) -> None:
         """Writes the trained models and matrices of these weights and client states."""
         folder, names = self._directory.path, self._task.model.names
@@ -240,14 +231,10 @@ class Recorder:
             model_files.save_personal(folder / model_files.PERSONAL_FILE_NAME, names, models)
         if algorithm.matrices is not None:
             in_order = [states[client_id] for client_id in self._task.train.ids]
+            ids = [evaluate.client_cell(self._task, i) for i in self._task.train.ids]
             for name, matrix in algorithm.matrices(in_order).items():
-                self._write_matrix(name, matrix)
-
-    def _write_matrix(self, name: str, matrix: np.ndarray) -> None:
-        """Writes a matrix over the training clients, a row and a column each."""
-        ids = [evaluate.client_cell(self._task, i) for i in self._task.train.ids]
-        lines = (
-            {"client_id": client_id, **dict(zip(ids, row, strict=True))}
-            for client_id, row in zip(ids, matrix, strict=True)
-        )
-        csv_files.write(self._directory.table(name), ("client_id", *ids), lines)
+                lines = (
+                    {"client_id": client_id, **dict(zip(ids, row, strict=True))}
+                    for client_id, row in zip(ids, matrix, strict=True)
+                )
+                csv_files.write(self._directory.table(name), ("client_id", *ids), lines)

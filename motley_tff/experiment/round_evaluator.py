@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,18 +21,8 @@ from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress
 
-
-class RoundEvaluation(NamedTuple):
-    """The evaluation after a round.
-
-    Attributes:
-      tables: `{table: rows}`, without the keys of the run.
-      pictures: What the global model makes, [n, height, width, channels]; None if it makes none.
-    """
-
-    round_number: int
-    tables: Mapping[str, Iterable[Mapping[str, Any]]]
-    pictures: np.ndarray | None
+# {table: rows without the keys of the run}
+Tables = Mapping[str, Iterable[dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +43,8 @@ class RoundEvaluator:
     folder: pathlib.Path
     progress: Progress
 
-    def evaluate(self, trained: Trained) -> RoundEvaluation:
-        """Returns the evaluation of the clients that are due after a round.
+    def evaluate(self, trained: Trained) -> tuple[Tables, np.ndarray | None]:
+        """Returns the tables of the clients that are due after a round, and `pictures`.
 
         Raises:
           UserError: If the global model is finite for no client.
@@ -80,7 +70,7 @@ class RoundEvaluator:
         if number and not np.isfinite(scores["valid"].values[task.metric.name][:, 0]).any():
             model = f"a global model whose {task.metric.name} is not finite for any client"
             raise UserError(f"round {number}", model, "", "lower the learning rates")
-        return RoundEvaluation(number, tables, self.pictures(trained))
+        return tables, self.pictures(trained)
 
     def pictures(self, trained: Trained) -> np.ndarray | None:
         """Returns pictures that the global model makes; None if it makes none."""

@@ -212,13 +212,8 @@ class RunDirectory:
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
-        for folder in (
-            self.path,
-            self.checkpoints,
-            self.figures,
-            self.generated,
-            self.path / "tasks",
-        ):
+        own = (self.checkpoints, self.figures, self.generated)
+        for folder in (self.path, *own, self.path / "tasks"):
             for left in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     left.unlink()

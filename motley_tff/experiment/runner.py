@@ -234,10 +234,7 @@ def _warm_start(
         built = before.algorithm(clusters).build(task, weights)
         return stragglers.slowed(built, config.straggler_rate)
 
-    start = warm_start.WarmStart(
-        task, backend, build, seed, loop.clients_per_train_round, directory.path, reporter,
-        loop.dropout_rate,
-    )  # fmt: skip
+    start = warm_start.WarmStart(task, backend, build, loop, directory.path, reporter)
     if before.initialization == "updates":
         first = (list(initial_models) or [task.model.initial_weights(seed)])[:1]
         (trained,) = start.fedavg(first, before.total_rounds)
@@ -279,7 +276,7 @@ def _open_backend(
         has_workers=bool(config.tff_workers),
     )
     if name == "tff":
-        with _tff_backend(config, cohort or len(task.train), warn) as backend:
+        with _open_tff(config, cohort or len(task.train), warn) as backend:
             yield backend, reason
     elif name == "vectorized":
         yield vectorized.VectorizedBackend(), reason
@@ -291,7 +288,7 @@ def _open_backend(
 
 
 @contextlib.contextmanager
-def _tff_backend(
+def _open_tff(
     config: BackendConfig, clients_per_round: int, warn: Callable[[str], None]
 ) -> Iterator[base.Backend]:
     # TFF's imports take 1.5 s, which other backends need not wait for.

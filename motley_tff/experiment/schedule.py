@@ -9,12 +9,6 @@ from motley_tff.evaluation.parts import SPLITS
 from motley_tff.experiment.config import LoopConfig
 
 
-def next_stop(config: LoopConfig, done: int) -> int:
-    """Returns the next round after which something else than training happens."""
-    periods = (config.rounds_per_evaluation, config.rounds_per_checkpoint)
-    return min(config.total_rounds, *((done // period + 1) * period for period in periods))
-
-
 def is_checkpoint_due(config: LoopConfig, done: int) -> bool:
     """Returns whether the state is saved after a round."""
     return done == config.total_rounds or done % config.rounds_per_checkpoint == 0
@@ -32,8 +26,9 @@ def next_rounds(
     """Returns the rounds to train next: those of one cohort until something else is due, and no
     more than the backend runs in one call.
     """
-    numbers = range(done + 1, next_stop(config, done) + 1)
-    rounds = (round_of(config, task, number) for number in numbers)
+    periods = (config.rounds_per_evaluation, config.rounds_per_checkpoint)
+    stop = min(config.total_rounds, *((done // period + 1) * period for period in periods))
+    rounds = (round_of(config, task, number) for number in range(done + 1, stop + 1))
     return next(base.by_call(rounds, rounds_per_call))
 
 

@@ -20,6 +20,7 @@ from motley_tff.core.algorithm import NO_BYTES, Algorithm, Bytes
 from motley_tff.core.client_work import ClientWork
 from motley_tff.core.task import Task
 from motley_tff.experiment import recorder, schedule
+from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress
 from motley_tff.files import csv_files, model_files
 from motley_tff.tables import columns
@@ -60,20 +61,17 @@ class WarmStart:
 
     Attributes:
       build: Makes FedAvg.
-      cohort_size: Clients a round, None for all.
+      loop: The run's, of which the seed, the cohort's size and the dropout rate count.
       directory: Where trained models are kept.
-      dropout_rate: Probability that a client of a cohort sends nothing back.
       communicated: What all of it sent and received.
     """
 
     task: Task
     backend: Backend
     build: Build
-    seed: int
-    cohort_size: int | None
+    loop: LoopConfig
     directory: pathlib.Path
     progress: Progress
-    dropout_rate: float = 0.0
     communicated: Bytes = NO_BYTES
 
     def _count(self, algorithm: Algorithm, asked: int, answered: int) -> None:
@@ -91,7 +89,8 @@ class WarmStart:
     def _train(self, j: int, initial: Weights, num_rounds: int) -> Weights:
         algorithm = self.build(initial)
         rounds = [self._round(j, number) for number in range(1, num_rounds + 1)]
-        asked = num_rounds * min(self.cohort_size or len(self.task.train), len(self.task.train))
+        num_clients = len(self.task.train)
+        asked = num_rounds * min(self.loop.clients_per_train_round or num_clients, num_clients)
         self._count(algorithm, asked, sum(len(round_.client_ids) for round_ in rounds))
         path = self.directory / f"warm_start_{j + 1}.npz"
         if path.exists():
@@ -133,11 +132,12 @@ class WarmStart:
         csv_files.write(path, columns.names("warm_start"), [*before, *rows])
 
     def _round(self, j: int, number: int) -> Round:
-        stream = random_streams.generator(self.seed, "warm_start", 0, j, number)
-        cohort = schedule.sample(self.task.train.ids, self.cohort_size, stream)
-        stream = random_streams.generator(self.seed, "cohort_faults", 0, j, number)
-        staying = schedule.remaining(cohort, self.dropout_rate, stream)
-        return Round(number, staying, random_streams.key(self.seed, "warm_start", 1, j, number))
+        seed, size = self.loop.base_random_seed, self.loop.clients_per_train_round
+        stream = random_streams.generator(seed, "warm_start", 0, j, number)
+        cohort = schedule.sample(self.task.train.ids, size, stream)
+        stream = random_streams.generator(seed, "cohort_faults", 0, j, number)
+        staying = schedule.remaining(cohort, self.loop.dropout_rate, stream)
+        return Round(number, staying, random_streams.key(seed, "warm_start", 1, j, number))
 
     def split(
         self, weights: Weights, k: int, is_shared: Sequence[bool] | None = None
@@ -149,7 +149,10 @@ class WarmStart:
         2^14 numbers), and each group's mean update is applied to the model. Leaves that `is_shared`
         marks (by default none) are common to all models: the mean update of all clients moves them.
         """
-        stream, start = random_streams.generator(self.seed, "cluster_seeding", 0), time.monotonic()
+        stream, start = (
+            random_streams.generator(self.loop.base_random_seed, "cluster_seeding", 0),
+            time.monotonic(),
+        )
         ids = schedule.sample(self.task.train.ids, _MAX_CLIENTS, stream, in_order=True)
         algorithm = self.build(weights)
         self._count(algorithm, len(ids), len(ids))
@@ -161,7 +164,11 @@ class WarmStart:
         self.progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
-        seed = int(random_streams.generator(self.seed, "cluster_seeding", 1).integers(2**31))
+        seed = int(
+            random_streams.generator(self.loop.base_random_seed, "cluster_seeding", 1).integers(
+                2**31
+            )
+        )
         groups = cluster.KMeans(k, n_init=10, random_state=seed)
         # Threads may add up in another order each time, and a client between two groups change.
         with threadpoolctl.threadpool_limits(1):
@@ -190,7 +197,7 @@ class WarmStart:
 
     def _updates(self, weights: Weights, ids: tuple[str, ...]) -> Iterator[Weights]:
         work = _as_metrics(self.build(weights).work)
-        key = random_streams.key(self.seed, "cluster_seeding", 2)
+        key = random_streams.key(self.loop.base_random_seed, "cluster_seeding", 2)
         for _, update in self.backend.map_clients(
             ClientCall(self.task, work, weights, self.task.train, ids, key)
         ):

@@ -115,8 +115,8 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
     assert 4 * 0.5 < first.seconds < 60
     assert max(first.slowest_client_seconds, first.server_seconds) < 0.5
     n = len(task.train.ids)
-    made = collections.Counter(calls)
-    assert made == {"client": 1 + 2 * n, "weigh": 2 + 2 * n, "add": 1 + 2 * (n - 1), "step": 1 + 2}
+    expected = {"client": 1 + 2 * n, "weigh": 2 + 2 * n, "add": 1 + 2 * (n - 1), "step": 1 + 2}
+    assert collections.Counter(calls) == expected
     # Of 1 and 3.5 the mean by examples is 8/3; a tenth of the way to it is gone each round.
     goal = 2.25 if robust else 8 / 3
     assert run.weights[0].item() == pytest.approx(goal * (1 - 0.9**2))
@@ -125,7 +125,7 @@ def test_first_calls_are_not_what_clients_and_server_take(monkeypatch, parallel_
 @pytest.mark.usefixtures("eagerly")
 def test_a_round_has_the_same_bytes_however_many_run_at_once():
     task = toy.without_keras(toy.classifier_task(4))
-    one, other = (_train(task, backend=sequential.SequentialBackend(n)) for n in (1, 3))
-    assert one.results[0].means == other.results[0].means
-    for a, b in zip(one.weights, other.weights, strict=True):
+    alone, parallel = (_train(task, backend=sequential.SequentialBackend(n)) for n in (1, 3))
+    assert alone.results[0].means == parallel.results[0].means
+    for a, b in zip(alone.weights, parallel.weights, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -21,11 +21,11 @@ def test_rows_of_several_ranks_broadcast_as_each_by_itself():
     rng = np.random.default_rng(0)
     shapes = ([5], [5, 3], [5, 2, 3])
     rows = tuple(tf.constant(rng.normal(size=shape).astype(np.float32)) for shape in shapes)
-    found = tf.function(lambda r: stacked_loop.map_rows(_step, r), autograph=False)(rows)
+    mapped = tf.function(lambda r: stacked_loop.map_rows(_step, r), autograph=False)(rows)
     for i in range(5):
         expected = _step(tuple(leaf[i] for leaf in rows))
-        for stacked, one in zip(found, expected, strict=True):
-            np.testing.assert_allclose(stacked[i], one, rtol=1e-6)
+        for stacked, single in zip(mapped, expected, strict=True):
+            np.testing.assert_allclose(stacked[i], single, rtol=1e-6)
 
 
 def test_a_length_that_is_not_known_is_taken_too():
@@ -51,9 +51,9 @@ def test_counted_ranks_are_those_of_a_stable_sort(n):
     draws = np.random.default_rng(0).integers(2**32, size=[5, n], dtype=np.uint32)
     draws[1] = draws[1] % 7 + 5  # Many ties.
     draws[2], draws[3], draws[4, ::2] = 0, 2**32 - 1, 2**32 - 1
-    found = tf.function(stacked_loop._ranks, jit_compile=True)(tf.constant(draws))
+    ranks = tf.function(stacked_loop._ranks, jit_compile=True)(tf.constant(draws))
     order = np.argsort(draws, axis=1, kind="stable")
-    np.testing.assert_array_equal(found, np.argsort(order, axis=1))
+    np.testing.assert_array_equal(ranks, np.argsort(order, axis=1))
 
 
 def test_examples_too_many_to_count_ranks_come_in_the_sequential_backends_order(monkeypatch):
@@ -71,7 +71,7 @@ def test_examples_too_many_to_count_ranks_come_in_the_sequential_backends_order(
     )  # fmt: skip
     weights = task.model.initial_weights(0)
     expected = toy.evaluate(task, work, weights)
-    found = toy.evaluate(task, work, weights, backend=vectorized.VectorizedBackend())
-    assert found == expected
+    scores = toy.evaluate(task, work, weights, backend=vectorized.VectorizedBackend())
+    assert scores == expected
     assert sorted(str(int(expected["a"]["digits"]))) == list("123456")
     assert expected["a"]["digits"] != 123456 and expected["b"]["digits"] == 1

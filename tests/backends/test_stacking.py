@@ -53,9 +53,9 @@ _MILLION = 1_000_000
 def test_groups_hold_everyone_once_and_little_padding(counted, unit, random):
     numbers = np.array([unit * n for n, count in counted for _ in range(count)])
     random.shuffle(numbers)
-    found = stacking.groups(numbers)
-    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(len(numbers)))
-    assert all(np.all(np.diff(group) > 0) for group in found), "in their order"
+    groups = stacking.groups(numbers)
+    np.testing.assert_array_equal(np.sort(np.concatenate(groups)), np.arange(len(numbers)))
+    assert all(np.all(np.diff(group) > 0) for group in groups), "in their order"
 
     lengths, counts = np.unique(numbers, return_counts=True)
 
@@ -70,10 +70,10 @@ def test_groups_hold_everyone_once_and_little_padding(counted, unit, random):
     # Of all ways to cut, none into as many groups costs less, and none into fewer would do.
     costs = [
         min(map(cost, itertools.combinations(range(1, len(lengths)), num)))
-        for num in range(len(found))
+        for num in range(len(groups))
     ]
-    assert sum(len(g) * numbers[g].max() for g in found) == costs[-1]
-    assert [is_much(one) for one in costs] == [True] * (len(found) - 1) + [False]
+    assert sum(len(g) * numbers[g].max() for g in groups) == costs[-1]
+    assert [is_much(cost) for cost in costs] == [True] * (len(groups) - 1) + [False]
 
 
 def test_fewest_groups_by_hand():

@@ -71,7 +71,7 @@ def test_equal_to_separate_runs_and_a_run_that_diverges_leaves_the_others_alone(
     assert [setting["client"] > 1 for setting in GRID for _ in tasks] == [*(diverged[-1] >= 0)]
     for i, setting in enumerate(GRID):
         for seed, task in enumerate(tasks):
-            of_run = [found[2 * i + seed] for found in means]
+            of_run = [of_runs[2 * i + seed] for of_runs in means]
             if setting["client"] > 1:
                 assert not np.isfinite(of_run[-1]["loss"])
                 continue
@@ -108,9 +108,9 @@ def test_evaluation_of_several_models(task):
 def test_an_untrained_model_of_a_grid_is_not_scored(task):
     sgd = optimizers.OptimizerConfig("sgd", 1.0)
     tuned, build = FineTuning(sgd, max_epochs=0).build(task), _builder(task)
-    found = grid.run(
+    trials = grid.run(
         {7: task}, run_groups.RunGroup({}, (GRID[0],), (7,)),
         lambda task, weights, setting: build(setting), [task.model.initial_weights(7)], tuned,
         total_rounds=3, evaluate_every=2,
     )  # fmt: skip
-    assert [one.round_number for one in found] == [2, 3]
+    assert [trial.round_number for trial in trials] == [2, 3]

@@ -14,32 +14,32 @@ _CONFIG = LoopConfig(clients_per_train_round=1, dropout_rate=0.5)
 def _rows(root, first, last):
     """Returns what is noted of rounds; those before the first one were an earlier process's."""
     directory = run_directory.RunDirectory(str(root), f"from_{first}", {})
-    made = recorder.Recorder(
+    writer = recorder.Recorder(
         _CONFIG, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
     )
     for number in range(first, last + 1):
-        made.add_rounds([base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
+        writer.add_rounds([base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
     directory.close()
     # One client a round: what all are sent is what one is.
-    assert all(row["largest_bytes_down"] == row["bytes_down"] for row in made._round_rows)
-    return [(row["bytes_down"], row["bytes_up"]) for row in made._round_rows]
+    assert all(row["largest_bytes_down"] == row["bytes_down"] for row in writer._round_rows)
+    return [(row["bytes_down"], row["bytes_up"]) for row in writer._round_rows]
 
 
 def test_the_largest_is_of_one_client(tmp_path):
     """Three a round: in the second one, who comes new is sent the whole model."""
     config = LoopConfig(clients_per_train_round=3)
     directory = run_directory.RunDirectory(str(tmp_path), "run", {})
-    made = recorder.Recorder(
+    writer = recorder.Recorder(
         config, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
     )
     for number in (1, 2):
-        made.add_rounds([base.RoundResult(number, 2, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
+        writer.add_rounds([base.RoundResult(number, 2, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
     directory.close()
     cohorts = [set(schedule.cohort(config, _TASK, number)) for number in (1, 2)]
     new = len(cohorts[1] - cohorts[0])
     whole, sparse = _FEDSTC.bytes_since(None).down, _FEDSTC.bytes_since(1).down
     assert 0 < new < 3 and sparse < whole
-    first, second = made._round_rows
+    first, second = writer._round_rows
     assert (first["bytes_down"], first["largest_bytes_down"]) == (3 * whole, whole)
     assert second["bytes_down"] == new * whole + (3 - new) * sparse
     assert second["largest_bytes_down"] == whole

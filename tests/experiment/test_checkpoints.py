@@ -49,8 +49,8 @@ def test_model_files(tmp_path):
     path = tmp_path / model_files.FILE_NAME
     model_files.save(path, ["kernel", "bias"], weights)
     for place in (path, tmp_path):
-        found = model_files.load(str(place), [(1, 2), (1,)])
-        for a, b in zip(weights, found, strict=True):
+        loaded = model_files.load(str(place), [(1, 2), (1,)])
+        for a, b in zip(weights, loaded, strict=True):
             np.testing.assert_array_equal(a, b)
     with refused(str(path), expected="[(1, 2)] in float32"):
         model_files.load(str(path), [(1, 2)])

@@ -78,8 +78,8 @@ def test_how_many_take_part(setting, num_clients, loop, cohort):
 def test_a_penalty_on_popular_clusters_lasts_half_of_the_rounds(balance, total_rounds, rounds):
     clusters = HypCluster(balance=balance)
     assert _resolved(clusters, total_rounds=total_rounds).algorithm.balance_rounds == rounds
-    given = dataclasses.replace(clusters, balance_rounds=3)
-    assert _resolved(given, total_rounds=total_rounds).algorithm.balance_rounds == 3
+    balanced = dataclasses.replace(clusters, balance_rounds=3)
+    assert _resolved(balanced, total_rounds=total_rounds).algorithm.balance_rounds == 3
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_per_fedavg_is_trained_for_the_steps_of_its_fine_tuning():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "given", "kind"),
+    ("algorithm", "personalization", "kind"),
     [
         (FedAvg(), None, FineTuning),
         (FedBabu(), LpFt(), LpFt),
@@ -116,17 +116,17 @@ def test_per_fedavg_is_trained_for_the_steps_of_its_fine_tuning():
         (HypCluster(), None, type(None)),
     ],
 )
-def test_who_personalizes(algorithm, given, kind):
-    assert type(_resolved(algorithm, given).personalization) is kind
+def test_who_personalizes(algorithm, personalization, kind):
+    assert type(_resolved(algorithm, personalization).personalization) is kind
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "given"),
+    ("algorithm", "personalization"),
     [(Ditto(), FineTuning()), (HypCluster(), KnnPer()), (PerFedAvg(), KnnPer())],
 )
-def test_a_personalization_too_many_is_refused(algorithm, given):
-    with refused("personalization", given.card.name, "none"):
-        _resolved(algorithm, given)
+def test_a_personalization_too_many_is_refused(algorithm, personalization):
+    with refused("personalization", personalization.card.name, "none"):
+        _resolved(algorithm, personalization)
 
 
 def test_fine_tuning_has_the_batches_of_training():

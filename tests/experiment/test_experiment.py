@@ -89,6 +89,28 @@ def test_an_interruption_saves_no_model_that_blew_up(tmp_path, rate, saved):
     assert len(list(csv_files.read(tmp_path / "run" / "rounds.csv"))) == 4
 
 
+class _TwoInACall(sequential.SequentialTraining):
+    """Runs two rounds in a call."""
+
+    rounds_per_call = 2
+
+    def next(self, state, rounds):
+        first, second = rounds
+        state, results = super().next(state, [first])
+        state, more = super().next(state, [second])
+        return state, results + more
+
+
+def test_an_interruption_keeps_all_rounds_of_a_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequential, "SequentialTraining", _TwoInACall)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, reporter=Interrupted())
+    assert checkpoints.rounds(tmp_path / "run" / "checkpoints") == [2]
+    run(tmp_path)
+    rows = csv_files.read(tmp_path / "run" / "rounds.csv")
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+
+
 @pytest.mark.parametrize(("total", "every", "expected"), [(0, 2, "0"), (3, 2, "23"), (3, 1, "123")])
 def test_an_untrained_model_is_looked_at_only_where_none_is_trained(
     tmp_path, total, every, expected
@@ -111,16 +133,16 @@ def _when_clients_are_written(monkeypatch, function):
 
 def test_no_checkpoint_is_written_before_an_earlier_evaluation(tmp_path, monkeypatch):
     """A run that resumes from it would not do that evaluation again."""
-    save, found = checkpoints.save, {}
+    save, evaluated = checkpoints.save, {}
 
     def checked(folder, number, state):
-        found[number] = csv_files.rounds(folder.parent / "summary.csv")
+        evaluated[number] = csv_files.rounds(folder.parent / "summary.csv")
         save(folder, number, state)
 
     monkeypatch.setattr(checkpoints, "save", checked)
     _when_clients_are_written(monkeypatch, lambda: time.sleep(0.3))
     run(tmp_path, rounds_per_evaluation=1, rounds_per_checkpoint=2)
-    assert found == {2: {1}, 4: {1, 2, 3}}
+    assert evaluated == {2: {1}, 4: {1, 2, 3}}
 
 
 @pytest.mark.parametrize("every", [2, 4])

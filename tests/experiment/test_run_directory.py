@@ -65,10 +65,10 @@ def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
     for _ in range(2):
         with opened(tmp_path) as directory:
             directory.write_record(status="running")
-    found = json.loads(path.read_text())
-    assert found["git_commit"] == "an older one"
+    rewritten = json.loads(path.read_text())
+    assert rewritten["git_commit"] == "an older one"
     mine = {name: record[name] for name in ("git_commit", "versions")}
-    assert found["continued_with"] == [mine]
+    assert rewritten["continued_with"] == [mine]
 
 
 def test_two_at_once_are_refused(tmp_path):
@@ -156,8 +156,8 @@ def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
     else:
         (path / left).mkdir(parents=True)
     before = (path / "run.json").read_bytes()
-    found, expected = f"version {version or 1}", str(motley_tff.RESULTS_VERSION)
-    with refused(str(path), found, expected, "experiment_name"):
+    content, expected = f"version {version or 1}", str(motley_tff.RESULTS_VERSION)
+    with refused(str(path), content, expected, "experiment_name"):
         run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
     assert (path / "run.json").read_bytes() == before
 

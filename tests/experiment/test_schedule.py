@@ -21,8 +21,8 @@ _SPLITS = ("valid", "test")
 
 
 def _config(**changes):
-    given = {"total_rounds": 8, "rounds_per_evaluation": 1, "clients_per_train_round": 3} | changes
-    return LoopConfig(rounds_per_checkpoint=1000, **given)
+    fields = {"total_rounds": 8, "rounds_per_evaluation": 1, "clients_per_train_round": 3} | changes
+    return LoopConfig(rounds_per_checkpoint=1000, **fields)
 
 
 def _cohorts(rounds, **changes):
@@ -66,17 +66,17 @@ def test_a_run_keeps_to_the_schedule(tmp_path):
 
 
 def test_cohorts_are_random_and_of_different_clients():
-    found = _cohorts(400)
-    assert all(len(set(cohort)) == len(cohort) == 3 for cohort in found)
-    assert sum(a != b for a, b in itertools.pairwise(found)) > 390
+    cohorts = _cohorts(400)
+    assert all(len(set(cohort)) == len(cohort) == 3 for cohort in cohorts)
+    assert sum(a != b for a, b in itertools.pairwise(cohorts)) > 390
     # Each of 10 clients is in 3 of 10 rounds: 120 of 400, with a standard deviation of
     # sqrt(400 * 0.3 * 0.7) = 9.2. Four of them either way.
-    often = collections.Counter(client for cohort in found for client in cohort)
+    often = collections.Counter(client for cohort in cohorts for client in cohort)
     assert set(often) == set(_TRAIN)
     assert all(120 - 37 < number < 120 + 37 for number in often.values())
     # Any two in a cohort with probability 3 / 10 * 2 / 9 = 1 / 15: 27 rounds, deviation 5.
     pairs = collections.Counter(
-        pair for cohort in found for pair in itertools.combinations(sorted(cohort), 2)
+        pair for cohort in cohorts for pair in itertools.combinations(sorted(cohort), 2)
     )
     assert len(pairs) == 45 and all(27 - 20 < number < 27 + 20 for number in pairs.values())
 
@@ -100,11 +100,11 @@ def test_how_many_rounds_a_call_runs(done, per_call, changes, numbers):
 
 
 def test_the_seed_and_the_round_decide_a_cohort():
-    found = _cohorts(8)
+    cohorts = _cohorts(8)
     # Neither how long the run is nor how often one looks.
-    assert _cohorts(8, total_rounds=12, rounds_per_evaluation=5) == found
+    assert _cohorts(8, total_rounds=12, rounds_per_evaluation=5) == cohorts
     other = _cohorts(8, base_random_seed=1)
-    assert sum(a != b for a, b in zip(other, found, strict=True)) >= 7
+    assert sum(a != b for a, b in zip(other, cohorts, strict=True)) >= 7
     keys = {tuple(schedule.round_of(_config(), _TASK, n).key) for n in range(1, 9)}
     assert len(keys) == 8
 
@@ -116,16 +116,16 @@ def test_a_cohort_of_all_is_everybody_in_order(size):
 
 def test_an_evaluation_looks_at_a_sample_and_the_last_at_all():
     sizes = {"valid_clients_per_evaluation": 2, "test_clients_per_evaluation": 3}
-    found = _looked_at(**sizes)
+    clients = _looked_at(**sizes)
     for split, size in (("valid", 2), ("test", 3)):
-        assert tuple(found[8, split]) == _TASK.test.ids
-        samples = [found[n, split] for n in range(1, 8)]
+        assert tuple(clients[8, split]) == _TASK.test.ids
+        samples = [clients[n, split] for n in range(1, 8)]
         assert all(len(set(ids)) == len(ids) == size for ids in samples)
         assert len(set(samples)) >= 4 and set().union(*samples) == set(_TASK.test.ids)
     # A sample is its round's, however often one looks; another seed has others.
-    assert _looked_at(rounds_per_evaluation=3, **sizes) == found
+    assert _looked_at(rounds_per_evaluation=3, **sizes) == clients
     other = _looked_at(base_random_seed=1, **sizes)
-    assert sum(other[key] != found[key] for key in found if key[0] < 8) >= 10
+    assert sum(other[key] != clients[key] for key in clients if key[0] < 8) >= 10
     # Of one list of clients, validation and test do not get the same sample every time.
     same = _looked_at(**dict.fromkeys(sizes, 3))
     assert sum(same[n, "valid"] != same[n, "test"] for n in range(1, 8)) >= 4
@@ -133,9 +133,9 @@ def test_an_evaluation_looks_at_a_sample_and_the_last_at_all():
 
 @pytest.mark.parametrize(("asked", "number"), [(0, 6), (2, 2), (5, 5), (6, 6), (100, 6)])
 def test_how_many_the_last_evaluation_looks_at(asked, number):
-    found = _looked_at(final_evaluation_clients=asked, valid_clients_per_evaluation=1)
-    assert [len(set(found[8, split])) for split in _SPLITS] == [number] * 2
-    assert [len(found[2, split]) for split in _SPLITS] == [1, 6]
+    clients = _looked_at(final_evaluation_clients=asked, valid_clients_per_evaluation=1)
+    assert [len(set(clients[8, split])) for split in _SPLITS] == [number] * 2
+    assert [len(clients[2, split]) for split in _SPLITS] == [1, 6]
 
 
 def test_silos_are_all_looked_at():

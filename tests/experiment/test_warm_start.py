@@ -6,22 +6,22 @@ import pytest
 from motley_tff.algorithms import FedAvg, OptimizerConfig
 from motley_tff.backends import sequential
 from motley_tff.experiment import progress, warm_start
+from motley_tff.experiment.config import LoopConfig
 from motley_tff.files import csv_files
 from tests import toy
 
 _FEDAVG = FedAvg(OptimizerConfig("sgd", 0.5), OptimizerConfig("sgd", 1.0))
 
 
-def _start(task, folder, backend=None, **settings):
+def _start(task, folder, backend=None, **loop):
     """Returns a warm start under seed 1, of FedAvg on the sequential backend or another."""
     return warm_start.WarmStart(
         task,
         backend or sequential.SequentialBackend(),
         lambda weights: _FEDAVG.build(task, weights),
-        seed=1,
-        directory=folder,
-        progress=progress.Silent(),
-        **settings,
+        LoopConfig(base_random_seed=1, **loop),
+        folder,
+        progress.Silent(),
     )
 
 
@@ -35,10 +35,10 @@ def test_sketches_keep_what_updates_have_in_common():
     sketches = np.stack(
         [warm_start._sketch((u[:1000].reshape(10, 100), u[1000:])) for u in updates]
     )
-    exact, found = updates @ updates.T, sketches @ sketches.T
+    exact, products = updates @ updates.T, sketches @ sketches.T
     # The standard error of an inner product is 1 / sqrt(2^14), 0.008.
-    np.testing.assert_allclose(found, exact, atol=0.04)
-    inside, across = found[:6, :6][~np.eye(6, dtype=bool)], found[:6, 6:]
+    np.testing.assert_allclose(products, exact, atol=0.04)
+    inside, across = products[:6, :6][~np.eye(6, dtype=bool)], products[:6, 6:]
     assert inside.min() > across.max()
 
 
@@ -70,7 +70,7 @@ def test_clients_drop_out_of_a_warm_start_too(tmp_path):
     for rate, answered in ((0.0, 40), (0.5, 26)):
         (folder := tmp_path / str(rate)).mkdir()
         backend = _Noting()
-        start = _start(task, folder, backend, cohort_size=4, dropout_rate=rate)
+        start = _start(task, folder, backend, clients_per_train_round=4, dropout_rate=rate)
         start.fedavg([(np.zeros([1, 1], np.float32),)], 10)
         # One float32 to each of four clients, ten times.
         assert start.communicated == (160, 4 * answered)
@@ -81,7 +81,7 @@ def test_clients_drop_out_of_a_warm_start_too(tmp_path):
 def test_a_split_moves_a_model_towards_its_groups(tmp_path):
     """From 0, clients at 2 and 4 pull one way, those at -3 the other; full batches at rate 1/2."""
     task = toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0], "d": [-3.0]})
-    start = _start(task, tmp_path, cohort_size=2)
+    start = _start(task, tmp_path, clients_per_train_round=2)
     models = start.split((np.zeros([1, 1], np.float32),), 2)
     np.testing.assert_allclose(sorted(float(w[0][0, 0]) for w in models), [-1.5, 1.5], rtol=1e-6)
     # Every client got one model of one float32 and sent one back.
@@ -100,8 +100,8 @@ def test_a_split_moves_a_model_towards_its_groups(tmp_path):
 def test_a_split_moves_what_is_shared_by_everybody(tmp_path):
     """Outputs b + h from 0: a and b pull both numbers by 1 and 2, c by -1.5; b is shared."""
     task = toy.with_pair(toy.scalar_task({"a": [2.0], "b": [4.0], "c": [-3.0]}))
-    start = _start(task, tmp_path, cohort_size=2)
+    start = _start(task, tmp_path, clients_per_train_round=2)
     first = (np.zeros([1, 1], np.float32), np.zeros([1, 1], np.float32))
     models = start.split(first, 2, is_shared=(True, False))
-    found = sorted((float(h[0, 0]), float(b[0, 0])) for b, h in models)
-    np.testing.assert_allclose(found, [(-1.5, 0.5), (1.5, 0.5)], rtol=1e-6)
+    ends = sorted((float(h[0, 0]), float(b[0, 0])) for b, h in models)
+    np.testing.assert_allclose(ends, [(-1.5, 0.5), (1.5, 0.5)], rtol=1e-6)

@@ -70,7 +70,13 @@ class WorkerProcess:
             resources.callback(guard.Guard(self.port, listen_address).close)
             self._log = resources.enter_context(_open_log())
             command = [str(binary()), f"--port={self.port}"]
-            environment = _environment(threads, intra_op_threads)
+            limits = {"TF_NUM_INTEROP_THREADS": threads, "TF_NUM_INTRAOP_THREADS": intra_op_threads}
+            environment = {
+                **os.environ,
+                "TF_CPP_MIN_LOG_LEVEL": "2",  # Errors alone go to its log.
+                "GRPC_VERBOSITY": "ERROR",
+                **{name: str(limit) for name, limit in limits.items() if limit is not None},
+            }
             threading.Thread(
                 target=self._run, args=(command, environment), name="tff-worker", daemon=True
             ).start()
@@ -151,17 +157,6 @@ def binary() -> pathlib.Path:
         advice = "install tensorflow-federated again"
         raise WorkerError(str(path), "no program", "TFF's worker", advice)
     return path
-
-
-def _environment(threads: int | None, intra_op_threads: int | None) -> dict[str, str]:
-    """Returns the worker's environment: errors alone go to its log."""
-    limits = {"TF_NUM_INTEROP_THREADS": threads, "TF_NUM_INTRAOP_THREADS": intra_op_threads}
-    return {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "GRPC_VERBOSITY": "ERROR",
-        **{name: str(limit) for name, limit in limits.items() if limit is not None},
-    }
 
 
 def _open_log() -> IO[bytes]:

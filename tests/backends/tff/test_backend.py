@@ -63,7 +63,7 @@ def test_equal_to_stock_fed_avg():
     ours = toy.train(task, _params().build(task, initial), 2, tff_backend.TffBackend()).weights
     stock, state = _stock_process(initial)
     examples = [task.train.fetch(i)["train"] for i in task.train.ids]
-    data = [tf.data.Dataset.from_tensors((one["x"], one["y"])).repeat(2) for one in examples]
+    data = [tf.data.Dataset.from_tensors((batch["x"], batch["y"])).repeat(2) for batch in examples]
     for _ in range(2):
         state = stock.next(state, data).state
     for a, b in zip(stock.get_model_weights(state).trainable, ours, strict=True):
@@ -146,8 +146,8 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
 
 def test_the_thread_of_a_runtime_does_not_keep_the_program():
     thread = LoopThread("some-thread")
-    (found,) = (t for t in threading.enumerate() if t.name == "some-thread")
-    assert found.daemon
+    (thread,) = (t for t in threading.enumerate() if t.name == "some-thread")
+    assert thread.daemon
     thread.close()
-    found.join(10)
-    assert not found.is_alive()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -165,12 +165,12 @@ class _Ending(types.SimpleNamespace):
 
 def _marked(mark):
     """Returns the processes that carry a mark in their environment."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _end_in(mode, path):
@@ -360,10 +360,10 @@ def test_a_training_whose_workers_die_gives_the_same_bytes(name):
     restarts = []
     with tff_runtime(restarts.append) as worker:
         expected = trained(lambda: None)
-        found = trained(lambda: os.kill(worker.pid, signal.SIGKILL))
+        repeated = trained(lambda: os.kill(worker.pid, signal.SIGKILL))
     assert len(restarts) == 2
-    for one, other in zip(found, expected, strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    for leaf, expected_leaf in zip(repeated, expected, strict=True):
+        assert np.asarray(leaf).tobytes() == np.asarray(expected_leaf).tobytes()
 
 
 def test_a_worker_that_dies_three_times_in_a_row_is_an_error():
@@ -474,12 +474,12 @@ def fake_binary(tmp_path, monkeypatch):
 
 
 def _running(path):
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if str(path) in process.cmdline():
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _start(**options):

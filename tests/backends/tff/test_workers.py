@@ -53,8 +53,8 @@ def _napping_total(seconds):
 
 @contextlib.contextmanager
 def _two_workers():
-    with runtime.running_worker() as (one, _), runtime.running_worker() as (other, _):
-        yield one, other
+    with runtime.running_worker() as (first, _), runtime.running_worker() as (second, _):
+        yield first, second
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +91,10 @@ def _trained(task, on_round=lambda *_: None, rounds=2, backend=None):
     return training.weights(state), means
 
 
-def _assert_same(found, expected):
-    for a, b in zip(found[0], expected[0], strict=True):
+def _assert_same(results, expected):
+    for a, b in zip(results[0], expected[0], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    for a, b in zip(found[1], expected[1], strict=True):
+    for a, b in zip(results[1], expected[1], strict=True):
         assert a == pytest.approx(b, rel=1e-5)
 
 
@@ -126,14 +126,14 @@ def test_secure_sums_split_as_well(spread):
 @pytest.mark.slow
 def test_clients_keep_their_own_state(spread):
     task = toy.classifier_silos()
-    found = _states(task, tff_backend.TffBackend())
+    states = _states(task, tff_backend.TffBackend())
     expected = _states(task, sequential.SequentialBackend())
     for client_id in task.train.ids:
         for a, b in zip(
-            tf.nest.flatten(found[client_id]), tf.nest.flatten(expected[client_id]), strict=True
+            tf.nest.flatten(states[client_id]), tf.nest.flatten(expected[client_id]), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    firsts = [tf.nest.flatten(found[i])[0] for i in task.train.ids]
+    firsts = [tf.nest.flatten(states[i])[0] for i in task.train.ids]
     assert not np.allclose(firsts[0], firsts[-1])
 
 
@@ -227,11 +227,11 @@ def test_long_work_is_not_taken_for_a_hang_and_workers_work_at_once(targets):
         return tff.federated_map(nap, values)
 
     with tff_workers.tff_workers_runtime(targets, pytest.fail, silence_seconds=4):
-        (one, other) = times([1, 2])
-    for start, end in (one, other):
+        (first, second) = times([1, 2])
+    for start, end in (first, second):
         assert end - start >= 6
     # Each began before the other one ended.
-    assert max(one[0], other[0]) < min(one[1], other[1])
+    assert max(first[0], second[0]) < min(first[1], second[1])
 
 
 def _napping_task(seconds):
@@ -250,38 +250,38 @@ def _napping_task(seconds):
 @pytest.mark.slow
 def test_a_round_goes_on_without_the_worker_that_was_killed():
     losses = []
-    with _two_workers() as (one, other):
+    with _two_workers() as (first, second):
 
         def kill_soon(result, state):
             if result.num_clients and not losses:
-                threading.Timer(1.0, lambda: os.kill(other.pid, signal.SIGKILL)).start()
+                threading.Timer(1.0, lambda: os.kill(second.pid, signal.SIGKILL)).start()
 
-        with tff_workers.tff_workers_runtime([one.target, other.target], losses.append):
+        with tff_workers.tff_workers_runtime([first.target, second.target], losses.append):
             expected = _trained(_napping_task(0), rounds=3)
-            found = _trained(_napping_task(2.5), on_round=kill_soon, rounds=3)
-    _assert_same(found, expected)
-    for a, b in zip(found[0], expected[0], strict=True):
+            results = _trained(_napping_task(2.5), on_round=kill_soon, rounds=3)
+    _assert_same(results, expected)
+    for a, b in zip(results[0], expected[0], strict=True):
         np.testing.assert_array_equal(a, b, "sums keep their order")
     (loss,) = losses
-    assert f"lost TFF's worker at {other.target}" in loss
-    assert f"{one.target} does its part again, 1 of 2 are left" in loss
+    assert f"lost TFF's worker at {second.target}" in loss
+    assert f"{first.target} does its part again, 1 of 2 are left" in loss
 
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_given_up():
     losses = []
-    with _two_workers() as (one, other):
+    with _two_workers() as (first, second):
         spread_over = tff_workers.tff_workers_runtime(
-            [one.target, other.target], losses.append, silence_seconds=4
+            [first.target, second.target], losses.append, silence_seconds=4
         )
         with spread_over:
             total = _napping_total(0.5)
             assert total([1, 2, 3]) == 6
-            os.kill(other.pid, signal.SIGSTOP)
+            os.kill(second.pid, signal.SIGSTOP)
             assert total([1, 2, 3]) == 6
             assert total([1, 2, 3]) == 6
     (loss,) = losses
-    assert f"lost TFF's worker at {other.target} (no answer for 4 seconds)" in loss
+    assert f"lost TFF's worker at {second.target} (no answer for 4 seconds)" in loss
 
 
 def test_no_worker_left():
