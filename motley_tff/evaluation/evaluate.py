@@ -52,8 +52,8 @@ def score_clients(
       client_states: `{client id: state}` for a stateful personalization, else None.
       key: int32 [2], the random key of this evaluation.
     """
-    scored = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
-    work = personalization.work(tuple(scored), task.personalization_part(splits[0]))
+    scored_parts = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
+    work = personalization.work(tuple(scored_parts), task.personalization_part(splits[0]))
     # The test split of silos has all parts of the other splits, and perhaps further ones.
     clients = task.splits["test" if "test" in splits else splits[0]]
     states = None if client_states is None else [client_states[i] for i in client_ids]
