@@ -10,7 +10,7 @@ import numpy as np
 from launch.metrics import secure_averages
 from launch.metrics.output import Table
 from motley_tff import metrics
-from motley_tff.core import candidate_labels, candidates
+from motley_tff.core import candidate_labels
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import (
     client_values,
@@ -70,7 +70,7 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     for column in ("reference", "ood_baseline", "ood_personalized"):
         if column in rows:
             row[f"{column}_mean"] = rows[column].mean()  # Of the cells that are not empty.
-    for how in candidates.TUNINGS:
+    for how in columns_lib.WAYS:
         if f"personalized_{how}" in rows:  # What silos have under one way of choosing.
             tuned = dataclasses.replace(values, personalized=rows[f"personalized_{how}"].to_numpy())
             row |= metrics.of_way(how, _candidate(rows, f"candidate_{how}"), tuned)

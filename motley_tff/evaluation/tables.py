@@ -11,13 +11,14 @@ import numpy as np
 
 from motley_tff import metrics
 from motley_tff.core import candidate_labels, candidates
-from motley_tff.core.candidates import TUNINGS, Tuning
+from motley_tff.core.candidates import Tuning
 from motley_tff.core.task import Task
 from motley_tff.evaluation import evaluate, example_scores
 from motley_tff.evaluation.client_scores import ClientScores, known_groups, values_at
 from motley_tff.evaluation.evaluate import Accept, Row, client_cell
 from motley_tff.evaluation.parts import OOD, SPLITS
 from motley_tff.metrics import clusters
+from motley_tff.tables import columns
 
 
 def rows(
@@ -37,10 +38,10 @@ def rows(
         under either way to choose.
     """
     is_silo = task.setting == "cross_silo"
-    tunings = TUNINGS if is_silo else (tuning,)
+    tunings = columns.WAYS if is_silo else (tuning,)
     chosen = {t: evaluate.choose(task, scores, t, include_baseline, accept) for t in tunings}
     views = [(split, scores[split], chosen[tuning][split]) for split in SPLITS]
-    by_tuning = {s: {t: chosen[t][s] for t in TUNINGS if is_silo} for s in SPLITS}
+    by_tuning = {s: {t: chosen[t][s] for t in columns.WAYS if is_silo} for s in SPLITS}
     summary_rows = []
     for split, split_scores, candidate in views:
         row = summary_row(task, labels, split, split_scores, candidate)
@@ -82,14 +83,14 @@ def _candidate_rows(
 ) -> Iterator[Row]:
     """Yields a row for each client and candidate."""
     metric = task.metric.name
-    columns = {"value": scores.values[metric], "loss": scores.values["loss"]}
+    curves = {"value": scores.values[metric], "loss": scores.values["loss"]}
     if OOD in scores.further:
-        columns["ood_value"] = scores.further[OOD][metric]
+        curves["ood_value"] = scores.further[OOD][metric]
     for i, client_id in enumerate(scores.client_ids):
         keys = {"split": split, "client_id": client_cell(task, client_id), "metric": metric}
-        values = zip(*(column[i].tolist() for column in columns.values()), strict=True)
+        values = zip(*(column[i].tolist() for column in curves.values()), strict=True)
         for label, cells in zip(labels, values, strict=True):
-            yield {**keys, "candidate": label, **dict(zip(columns, cells, strict=True))}
+            yield {**keys, "candidate": label, **dict(zip(curves, cells, strict=True))}
 
 
 def _cluster_rows(task: Task, split: str, scores: ClientScores) -> Iterator[Row]:
