@@ -9,7 +9,7 @@ import numpy as np
 from launch.metrics import secure_averages
 from launch.metrics.output import ShownTable
 from motley_tff import metrics
-from motley_tff.core import candidate_labels, candidates
+from motley_tff.core import candidate_labels
 from motley_tff.core.errors import UserError
 from motley_tff.metrics import (
     client_values,
@@ -69,7 +69,7 @@ def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
     for column in ("reference", "ood_baseline", "ood_personalized"):
         if column in rows:
             row[f"{column}_mean"] = rows[column].mean()  # Of the cells that are not empty.
-    for way in candidates.TUNINGS:
+    for way in columns_lib.WAYS:
         if f"personalized_{way}" in rows:  # What silos have under one way of choosing.
             tuned = dataclasses.replace(values, personalized=rows[f"personalized_{way}"].to_numpy())
             row |= metrics.of_way(way, _candidate(rows, f"candidate_{way}"), tuned)

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison, Series, Value
-from motley_tff.core import candidates
 from motley_tff.metrics import statistics
+from motley_tff.tables import columns
 
-MODELS = ("before", *candidates.TUNINGS)
+MODELS = ("before", *columns.WAYS)
 
 
 def data(comparison: Comparison) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def data(comparison: Comparison) -> pd.DataFrame:
 
 
 def _row(series: Series) -> dict[str, Any] | None:
-    chosen = [f"candidate_{way}" for way in candidates.TUNINGS]
+    chosen = [f"candidate_{way}" for way in columns.WAYS]
     runs = [r for r in series.runs if {*chosen} <= {*r.rows} and r.has_trained_baseline]
     if not any(run.rows[chosen].nunique(axis=1).gt(1).any() for run in runs):
         return None
@@ -36,7 +36,7 @@ def _row(series: Series) -> dict[str, Any] | None:
             )
             for r in runs
         ]
-        for way in candidates.TUNINGS
+        for way in columns.WAYS
     }
     gains = np.array([np.concatenate([values.delta for values in way]) for way in ways.values()])
     shown = np.isfinite(gains).all(axis=0)
@@ -65,7 +65,7 @@ def draw(rows: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Fi
         left.set_title(style.wrapped(row["algorithm"], 21), fontsize=7)
         left.set_ylabel(comparison.metric_label, fontsize=7)
         _silos(right, row["gains"])
-        hurt = " → ".join(f"{row[f'hurt, {way} (%)']:.1f}%" for way in candidates.TUNINGS)
+        hurt = " → ".join(f"{row[f'hurt, {way} (%)']:.1f}%" for way in columns.WAYS)
         right.set_title(f"{hurt} hurt", fontsize=7)
     return figure
 

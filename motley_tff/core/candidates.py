@@ -4,7 +4,6 @@ Choices use validation values only; test values never enter this file's function
 a score (`metrics.client_values`) have no say, and a model that diverged gives way to any other.
 """
 
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -13,9 +12,7 @@ import numpy as np
 # Scores are float32: sums in another order may differ by this much.
 _ROUNDING = 1e-7
 
-# The ways to choose a candidate: one for all clients, or one for each silo.
 Tuning = Literal["global", "per_client"]
-TUNINGS: tuple[Tuning, ...] = typing.get_args(Tuning)
 
 
 def choose(

@@ -14,6 +14,7 @@ A tie, or nothing to validate on, keeps the global model.
 """
 
 import contextlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ import numpy as np
 from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Metric
-from motley_tff.evaluation.client_scores import ClientScores
 
 _DEFAULT_FRACTION = 0.2
 _NAME = errors.name("acceptance")
@@ -72,13 +72,13 @@ def accepts(
     rule: Rule,
     metric: Metric,
     num_personalization_examples: np.ndarray,
-    held_out: ClientScores | None,
+    held_out: Mapping[str, np.ndarray] | None,
     chosen: np.ndarray,
 ) -> np.ndarray:
     """Returns which clients accept their candidate, bool [num_clients].
 
     Args:
-      held_out: The scores on held-out examples, where the rule validates.
+      held_out: `ClientScores.values` on held-out examples, where the rule validates.
       chosen: The candidate of each client, int [num_clients].
     """
     if rule.kind == "always":
@@ -86,7 +86,7 @@ def accepts(
     if held_out is None:
         return num_personalization_examples >= rule.value
     name = "loss" if rule.kind == "validated_loss" else metric.name
-    values = held_out.values[name]
+    values = held_out[name]
     baseline, personalized = values[:, 0], candidates.take(values, chosen)
     # Comparisons with not-a-number are false: nothing held out, or a model that diverged.
     if name == metric.name and metric.higher_is_better:

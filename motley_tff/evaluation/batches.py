@@ -34,10 +34,9 @@ class BatchScorer:
         # Splits of devices have the same parts: one work for both is traced once.
         work = functools.cache(personalization.work)
         self._personalization = dataclasses.replace(personalization, work=work)
+        self._splits: list[tuple[str, ...]] = [(split,) for split in SPLITS]
         if task.setting == "cross_silo":  # Silos are in all splits, and are personalized once.
             self._splits = [(*SPLITS, "train") if personalization.scores_train else SPLITS]
-        else:
-            self._splits = [(split,) for split in SPLITS]
 
     def score(
         self,
@@ -50,11 +49,8 @@ class BatchScorer:
     ) -> dict[str, ClientScores]:
         """Returns each split's scores, those on training parts (`train`) last.
 
-        Args:
-          weights: The global model; the server's weights for a stateful personalization.
-          client_states: `{client id: state}` for a stateful personalization, else None.
+        Args other than those of `evaluate.score_clients`:
           client_ids: `{split: clients to score}`; the same for both splits of a silo task.
-          key: int32 [2], the random key of this evaluation.
           saved: Has the batches that an earlier process scored, and keeps new ones.
         """
         scores: dict[str, ClientScores] = {}

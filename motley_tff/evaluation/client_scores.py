@@ -9,7 +9,6 @@ import numpy as np
 from motley_tff.core import candidates
 from motley_tff.core.task import Task
 from motley_tff.evaluation import parts
-from motley_tff.evaluation.parts import SPLITS as SPLITS
 from motley_tff.metrics.client_values import ClientValues
 
 
@@ -24,7 +23,7 @@ class ClientScores:
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
       examples: Of each client (labels [n], scores [n, num_candidates * the task's num_scores]),
         where the task exports scores, else empty.
-      further: `{part: scores}` of the same models on further parts, see `evaluation.parts`.
+      further: `{part: values}` of the same models on further parts, see `evaluation.parts`.
     """
 
     client_ids: tuple[str, ...]
@@ -33,7 +32,7 @@ class ClientScores:
     num_evaluation_examples: np.ndarray
     clusters: np.ndarray | None = None
     examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
-    further: Mapping[str, "ClientScores"] = dataclasses.field(default_factory=dict)
+    further: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientValues:
@@ -92,24 +91,24 @@ def of_split(
     task: Task, split: str, client_ids: tuple[str, ...], arrays: Mapping[str, np.ndarray]
 ) -> ClientScores:
     """Returns a split's scores from the arrays of `stack`."""
-
-    def of_part(part: str) -> ClientScores:
-        sizes = arrays[f"num_examples/{part}"].astype(np.int64)
-        examples = [
-            np.split(arrays[f"scores/{part}/{name}"], np.cumsum(sizes)[:-1])
-            for name in ("labels", "outputs")
-            if f"scores/{part}/{name}" in arrays
-        ]
-        personalized_on = arrays[f"num_examples/{task.personalization_part(split)}"]
-        names = ("loss", *(metric.name for metric in task.metrics))
-        return ClientScores(
-            client_ids=client_ids,
-            values={name: arrays[f"curves/{part}/{name}"] for name in names},
-            num_personalization_examples=personalized_on.astype(np.int64),
-            num_evaluation_examples=sizes,
-            clusters=arrays["cluster"].astype(np.int64) if "cluster" in arrays else None,
-            examples=list(zip(*examples, strict=True)),
-        )
-
     part, *further = parts.scored(task, split)
-    return dataclasses.replace(of_part(part), further={name: of_part(name) for name in further})
+    personalization_part = task.personalization_part(split)
+    names = ("loss", *(metric.name for metric in task.metrics))
+    values = {p: {name: arrays[f"curves/{p}/{name}"] for name in names} for p in (part, *further)}
+    sizes = arrays[f"num_examples/{part}"].astype(np.int64)
+    examples = [
+        np.split(arrays[f"scores/{part}/{name}"], np.cumsum(sizes)[:-1])
+        for name in ("labels", "outputs")
+        if f"scores/{part}/{name}" in arrays
+    ]
+    return ClientScores(
+        client_ids=client_ids,
+        values=values.pop(part),
+        num_personalization_examples=arrays[f"num_examples/{personalization_part}"].astype(
+            np.int64
+        ),
+        num_evaluation_examples=sizes,
+        clusters=arrays["cluster"].astype(np.int64) if "cluster" in arrays else None,
+        examples=list(zip(*examples, strict=True)),
+        further=values,
+    )

@@ -26,8 +26,7 @@ from motley_tff.core.algorithm import Personalization
 from motley_tff.core.candidates import Tuning
 from motley_tff.core.task import Task
 from motley_tff.evaluation import parts
-from motley_tff.evaluation.client_scores import SPLITS, ClientScores, values_at
-from motley_tff.metrics.client_values import ClientValues
+from motley_tff.evaluation.client_scores import ClientScores, values_at
 
 # (split, candidate of each client) -> which clients accept it, bool [num_clients]
 Accept = Callable[[str, np.ndarray], np.ndarray]
@@ -53,8 +52,8 @@ def score_clients(
       client_states: `{client id: state}` for a stateful personalization, else None.
       key: int32 [2], the random key of this evaluation.
     """
-    scored = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
-    work = personalization.work(tuple(scored), task.personalization_part(splits[0]))
+    scored_parts = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
+    work = personalization.work(tuple(scored_parts), task.personalization_part(splits[0]))
     # The test split of silos has all parts of the other splits, and perhaps further ones.
     clients = task.splits["test" if "test" in splits else splits[0]]
     states = None if client_states is None else [client_states[i] for i in client_ids]
@@ -80,7 +79,7 @@ def choose(
     """
     valid = scores["valid"].values[task.metric.name]  # [num_clients, num_candidates]
     best = candidates.choose(valid, task.metric.higher_is_better, tuning, include_baseline)
-    chosen = {split: np.broadcast_to(best, len(scores[split].client_ids)) for split in SPLITS}
+    chosen = {split: np.broadcast_to(best, len(scores[split].client_ids)) for split in parts.SPLITS}
     if accept is None:
         return chosen
     return {split: np.where(accept(split, c), c, 0) for split, c in chosen.items()}
@@ -91,7 +90,8 @@ def client_rows(
 ) -> Iterator[Row]:
     """Yields the row of each client in `clients.csv`: its baseline against its candidate."""
     values = values_at(task, scores, chosen)
-    delta, is_hurt = values.delta, hurt_cells(values)
+    # An unscored client is neither hurt nor not.
+    delta, is_hurt = values.delta, np.where(values.is_scored, values.is_hurt, np.array(None))
     for i, (client_id, candidate) in enumerate(zip(scores.client_ids, chosen, strict=True)):
         row = {
             "split": split,
@@ -113,12 +113,6 @@ def client_rows(
             row[f"baseline_{name}"] = scores.values[name][i, 0]
             row[f"personalized_{name}"] = scores.values[name][i, candidate]
         yield row
-
-
-def hurt_cells(values: ClientValues) -> list[bool | None]:
-    """Returns whether each client is hurt; None of a client that has nothing to be scored on."""
-    pairs = zip(values.is_hurt, values.is_scored, strict=True)
-    return [bool(is_hurt) if is_scored else None for is_hurt, is_scored in pairs]
 
 
 def client_cell(task: Task, client_id: str) -> str:

@@ -4,6 +4,7 @@ Each of these scores the same global model on the same clients once more, with o
 their data.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,9 @@ from motley_tff.core import options
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
-from motley_tff.evaluation import acceptance, parts, summary, tables
+from motley_tff.evaluation import acceptance, parts, tables
 from motley_tff.evaluation.batches import BatchScorer
-from motley_tff.evaluation.client_scores import SPLITS, ClientScores
+from motley_tff.evaluation.client_scores import ClientScores
 from motley_tff.evaluation.config import EvaluationConfig
 from motley_tff.evaluation.evaluate import Accept, choose
 from motley_tff.evaluation.saved_scores import SavedScores
@@ -52,9 +53,8 @@ class Evaluator:
             for fraction, name in self._names.items()
         }
         for rule in self._rules:
-            if rule.validates and rule.value is not None:  # It is the share that is held out.
-                holdout = parts.held_out_part(tasks["main"], rule.value, seed)
-                tasks[f"holdout_{rule.value}"] = holdout
+            if rule.validates and (share := rule.value) is not None:
+                tasks[f"holdout_{share}"] = parts.held_out_part(tasks["main"], share, seed)
         if config.ood_examples:
             tasks["main"] = parts.distribution_shift(tasks["main"], config.ood_examples, seed)
         self._scorers = {n: BatchScorer(backend, t, personalization, n) for n, t in tasks.items()}
@@ -81,7 +81,8 @@ class Evaluator:
             name: scorer.score(weights, client_states, client_ids, key, on_client, saved)
             for name, scorer in self._scorers.items()
         }
-        main, accepts = scores["main"], [self._accept(rule, scores) for rule in self._rules]
+        main = scores["main"]
+        accepts = [functools.partial(self._accepts, rule, scores) for rule in self._rules]
         rows = tables.rows(self._task, self._labels, main, *self._config.choice(), accepts[0])
         rows["sizes"] = [
             row | {"personalization_fraction": fraction}
@@ -97,19 +98,17 @@ class Evaluator:
         ]
         return main, rows
 
-    def _accept(self, rule: acceptance.Rule, scores: Mapping[str, Scores]) -> Accept:
-        """Returns who accepts by a rule; clients' evaluation sets say nothing on it."""
-
-        def accept(split: str, chosen: np.ndarray) -> np.ndarray:
-            held_out = None
-            if rule.validates and self._is_silo:
-                held_out = scores["main"]["valid"]
-            elif rule.validates:
-                held_out = scores[f"holdout_{rule.value}"][split].further[parts.HOLDOUT]
-            sizes = scores["main"][split].num_personalization_examples
-            return acceptance.accepts(rule, self._task.metric, sizes, held_out, chosen)
-
-        return accept
+    def _accepts(
+        self, rule: acceptance.Rule, scores: Mapping[str, Scores], split: str, chosen: np.ndarray
+    ) -> np.ndarray:
+        """Returns which clients accept their candidate; evaluation sets have no say in it."""
+        held_out = None
+        if rule.validates and self._is_silo:
+            held_out = scores["main"]["valid"].values
+        elif rule.validates:
+            held_out = scores[f"holdout_{rule.value}"][split].further[parts.HOLDOUT]
+        sizes = scores["main"][split].num_personalization_examples
+        return acceptance.accepts(rule, self._task.metric, sizes, held_out, chosen)
 
     def _summary_rows(
         self, table: str, scores: Scores, accept: Accept | None = None
@@ -117,8 +116,8 @@ class Evaluator:
         """Yields the cells that a table has of each split's summary; who accepts is counted."""
         task, choice = self._task, self._config.choice()
         chosen, accepted = choose(task, scores, *choice), choose(task, scores, *choice, accept)
-        for split in SPLITS:
-            row = summary.summary_row(task, self._labels, split, scores[split], accepted[split])
+        for split in parts.SPLITS:
+            row = tables.summary_row(task, self._labels, split, scores[split], accepted[split])
             if accept is not None:
                 row["num_accepted"] = int(np.sum(accept(split, chosen[split])))
             yield {name: row[name] for name in columns.names(table) if name in row}

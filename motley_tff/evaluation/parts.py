@@ -116,9 +116,9 @@ def _sample(task, num_examples, seed):
     rows: list[dict[str, np.ndarray]] = []
     owners: list[str] = []
     for i in order:
-        examples = {f: np.asarray(a) for f, a in task.test.fetch(ids[i])[part].items()}
+        examples = task.test.fetch(ids[i])[part]
         chosen = np.sort(stream.permutation(num_rows(examples))[:each])
-        rows.append({f: a[chosen] for f, a in examples.items()})
+        rows.append({f: np.asarray(a)[chosen] for f, a in examples.items()})
         owners.extend([ids[i]] * len(chosen))
     chosen = np.sort(stream.permutation(len(owners))[:num_examples])
     pool = {f: np.concatenate([r[f] for r in rows])[chosen] for f in rows[0]}

@@ -1,33 +1,30 @@
 """Scores of an evaluation that is not whole yet, for a run that is cut in the middle of one.
 
-`evaluation/round_<number>.<batch>.npz` beside the tables, gone once the tables have it all.
+`evaluation/round_<number>/<batch>.npz` beside the tables, gone once the tables have it all.
 """
 
 import contextlib
 import pathlib
-import re
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from motley_tff.files import array_files
 
-_FOLDER = "evaluation"
-_NAME = re.compile(r"round_(\d{8})\..*\.npz")
-
 
 class SavedScores:
     """The saved batches of the evaluation after one round of a run."""
 
     def __init__(self, directory: pathlib.Path, round_number: int):
-        self._folder, self._number = directory / _FOLDER, round_number
+        self._folder = _folder(directory, round_number)
 
     def load(self, batch: str, client_ids: Sequence[str]) -> tuple[int, dict[str, np.ndarray]]:
         """Returns how many of a batch's clients are saved, the first ones, and their arrays; 0 of a
         file that is missing, damaged or of others.
         """
         try:
-            arrays = array_files.read(self._path(batch))
+            arrays = array_files.read(self._folder / f"{batch}.npz")
             saved_ids = arrays.pop("client_ids").tolist()
         except (OSError, ValueError, KeyError):  # What cannot be read is scored again.
             return 0, {}
@@ -36,19 +33,19 @@ class SavedScores:
 
     def save(self, batch: str, client_ids: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
         """Saves the arrays of a batch's first clients."""
-        self._folder.mkdir(exist_ok=True)
-        array_files.save(self._path(batch), {"client_ids": np.array(client_ids), **arrays})
-
-    def _path(self, batch: str) -> pathlib.Path:
-        return self._folder / f"round_{self._number:08d}.{batch}.npz"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        array_files.save(
+            self._folder / f"{batch}.npz", {"client_ids": np.array(client_ids), **arrays}
+        )
 
 
 def forget(directory: pathlib.Path, rounds: Collection[int]) -> None:
-    """Removes the scores of rounds whose tables are whole, and what a killed process left."""
-    folder = directory / _FOLDER
-    for path in folder.glob("*"):
-        match = _NAME.fullmatch(path.name)
-        if path.suffix == ".tmp" or (match and int(match.group(1)) in rounds):
-            path.unlink()
+    """Removes the scores of rounds whose tables are whole."""
+    for number in rounds:
+        shutil.rmtree(_folder(directory, number), ignore_errors=True)
     with contextlib.suppress(OSError):
-        folder.rmdir()  # Where scores of another round are left, it stays.
+        _folder(directory, 0).parent.rmdir()  # Where scores of another round are left, it stays.
+
+
+def _folder(directory: pathlib.Path, round_number: int) -> pathlib.Path:
+    return directory / "evaluation" / f"round_{round_number:08d}"

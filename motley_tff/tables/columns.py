@@ -18,11 +18,13 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from motley_tff.core.candidates import TUNINGS
+from motley_tff.core import candidates
 
 # `float32` is a number that was one; `count` a whole number, 0 or more; `binary` is 0 or 1.
 Kind = Literal["text", "number", "float32", "count", "binary"]
 
+# Whose validation data choose a silo's candidate; both are in the tables of silos.
+WAYS: tuple[candidates.Tuning, ...] = typing.get_args(candidates.Tuning)
 # Whose scores are in the tables beside each other.
 MODELS = ("baseline", "personalized")
 
@@ -134,7 +136,7 @@ def of_task(
     In the setting `cross_silo` there are both ways of choosing a candidate, in `cross_device` none;
     `further` are the task's metrics but the first.
     """
-    ways = TUNINGS if setting == "cross_silo" else ()
+    ways = WAYS if setting == "cross_silo" else ()
     return {
         "way": ways,
         "further": further,

@@ -4,21 +4,16 @@ import numpy as np
 import pytest
 
 from motley_tff.core import task
-from motley_tff.evaluation import acceptance, client_scores
+from motley_tff.evaluation import acceptance
 from tests.errors import refused
 
 # Three clients: better, the same, worse; the second has nothing to validate on in `loss`.
 _METRIC = task.Metric("error", lambda labels, outputs: (labels, outputs), False)
 _SIZES = np.array([3, 5, 8])
-_HELD_OUT = client_scores.ClientScores(
-    ("a", "b", "c"),
-    {
-        "error": np.array([[0.5, 0.4], [0.5, 0.5], [0.5, 0.6]]),
-        "loss": np.array([[1.0, 1.1], [np.nan, np.nan], [1.0, 0.9]]),
-    },
-    _SIZES,
-    _SIZES,
-)
+_HELD_OUT = {
+    "error": np.array([[0.5, 0.4], [0.5, 0.5], [0.5, 0.6]]),
+    "loss": np.array([[1.0, 1.1], [np.nan, np.nan], [1.0, 0.9]]),
+}
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def score(scene, backend):
         return {
             (split, part, name): array.tobytes()
             for split, split_scores in scores.items()
-            for part, part_scores in {"": split_scores, **split_scores.further}.items()
-            for name, array in part_scores.values.items()
+            for part, values in {"": split_scores.values, **split_scores.further}.items()
+            for name, array in values.items()
         }
 
     return score
@@ -109,7 +109,7 @@ def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, 
 def test_batches_of_others_or_damaged_ones_are_scored_again(score, backend, tmp_path):
     saved = saved_scores.SavedScores(tmp_path, 3)
     whole = score(saved)
-    files = sorted((tmp_path / "evaluation").iterdir())
+    files = sorted((tmp_path / "evaluation" / "round_00000003").iterdir())
     assert len(files) == 4
     files[0].write_bytes(files[0].read_bytes()[:-100])
     files[1].rename(files[2])  # e2, e3 where v0, v1 were; v2, v3 are left.
@@ -122,8 +122,8 @@ def test_what_is_whole_is_forgotten(score, tmp_path):
     for number in (3, 12):
         score(saved_scores.SavedScores(tmp_path, number))
     folder = tmp_path / "evaluation"
-    (folder / ".round_00000012.main.npz.x.tmp").touch()
+    (folder / "round_00000012" / ".main.npz.x.tmp").touch()  # A process was killed there.
     saved_scores.forget(tmp_path, {3})
-    assert {path.name[:14] for path in folder.iterdir()} == {"round_00000012"}
+    assert [path.name for path in folder.iterdir()] == ["round_00000012"]
     saved_scores.forget(tmp_path, {3, 12})
     assert not folder.exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from motley_tff.core import candidate_labels
-from motley_tff.evaluation import client_scores, evaluate, tables
+from motley_tff.evaluation import client_scores, evaluate, parts, tables
 from motley_tff.tables import columns
 from tests import toy
 
@@ -23,7 +23,7 @@ def _report(task):
         sizes = np.ones(len(ids), np.int64)
         return client_scores.ClientScores(tuple(ids), values, sizes, sizes)
 
-    by_split = {name: scores(task.splits[name].ids) for name in client_scores.SPLITS}
+    by_split = {name: scores(task.splits[name].ids) for name in parts.SPLITS}
     return _rows(task, ("0", "1"), by_split, "global", True)
 
 
@@ -193,7 +193,7 @@ def test_scores_of_examples_and_of_others_data():
     task = _task()
     examples = [(np.array([-1.0, 0.0, 1.0]), np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7]]))]
     examples += [(np.array([1.0]), np.array([[0.4, 0.6]]))] * 2
-    further = {"ood": _scores(task.test.ids, [[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}
+    further = {"ood": {"accuracy": np.float32([[0.5, 0.25], [0.25, 0.125], [0.75, 0.75]])}}
     scores = _both(task, examples=examples, further=further)
     report = _rows(task, ("0", "1"), scores, "global", True)
     cells = [(r["client_id"], r["label"], r["baseline_score"], r["personalized_score"])
