@@ -117,7 +117,7 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
         raise UserError(_NAME, attack.text, expected, "leave it out")
     chosen = set(attackers(task, attack, seed))
     attacks = np.array([client_id in chosen for client_id in task.train.ids])
-    last_class = _num_classes(task, attack) - 1 if attack.kind == "label_flip" else None
+    last_class = _last_class(task, attack) if attack.kind == "label_flip" else None
     work = algorithm.work
 
     def init(broadcast, state, client):
@@ -165,9 +165,9 @@ def _shapes(nest: Any) -> list[tuple[int, ...]]:
     return [np.shape(leaf) for leaf in tf.nest.flatten(nest)]
 
 
-def _num_classes(task: Task, attack: Attack) -> int:
+def _last_class(task: Task, attack: Attack) -> int:
     count = task.facts.get("num_classes")
     if task.label_field is None or count is None:
         expected = f"classes to flip; the examples of {task.dataset} have none"
         raise UserError(_NAME, attack.text, expected, "give sign_flip")
-    return int(count)
+    return int(count) - 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.fedavg import FedAvgClient
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
@@ -18,7 +19,6 @@ from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
-from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -35,9 +35,7 @@ class Ditto(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
     )
-    regularization: float = option(
-        1.0, "Strength of the regularization; 0 is local training", "lambda"
-    )
+    regularization: float = personal_training.regularization_option(1.0)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns Ditto; a client's state is its personal weights."""

@@ -59,7 +59,8 @@ class FedAvg(TrainingAlgorithm):
     )  # fmt: skip
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns the algorithm from these first weights of the server."""
+        """Returns the algorithm from these first weights of the server, or raises as `check`."""
+        self.check()
         sent = tuple(itertools.compress(initial_weights, self.trained_layers(task)))
         return Algorithm(
             name=self.card.name,
@@ -76,8 +77,7 @@ class FedAvg(TrainingAlgorithm):
         def init(weights: Weights, client_state: Nest, client: Client) -> FedAvgClient:
             """Returns a client at the server's weights; FedAvg's clients keep no state."""
             learner = learning.start(task, optimizer, weights, trained)
-            num_examples = tf.cast(client.num_examples["train"], tf.float32)
-            return FedAvgClient(tuple(weights), learner, num_examples)
+            return FedAvgClient(tuple(weights), learner, client.weight)
 
         def local_step(client: FedAvgClient, batch: Batch) -> FedAvgClient:
             """Returns the client after one optimizer step on the batch's loss."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.personal_training import Personal, SiloAlgorithm
 from motley_tff.core import options
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Client
@@ -56,4 +56,4 @@ class FedPer(SiloAlgorithm):
         def start(shared: Weights, state: Weights, client: Client) -> Personal:
             return Personal(trainer.start(layers.joined(shared, state)), (tuple(shared),))
 
-        return layers.build(task, self, PersonalTraining(start, trainer.step))
+        return layers.build(task, self, start, trainer.step)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
-from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.algorithms.personal_training import Personal, SiloAlgorithm
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Batch, Client
 from motley_tff.core.learning import Weights
@@ -59,10 +59,5 @@ class FedRep(SiloAlgorithm):
             restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
             return Personal(restored, (incoming, learner.optimizer_state))
 
-        training = PersonalTraining(
-            start,
-            body_step,
-            first_step=head.step,
-            num_first_epochs=self.head_epochs,
-        )
-        return layers.build(task, self, training)
+        first = {"first_step": head.step, "num_first_epochs": self.head_epochs}
+        return layers.build(task, self, start, body_step, **first)

@@ -43,8 +43,7 @@ class FedSgd(fedavg.FedAvg):
 
         def init(weights: Weights, client_state: Nest, client: Client) -> FedSgdClient:
             zeros = tuple(tf.zeros_like(w) for w in weights)
-            num_examples = tf.cast(client.num_examples["train"], tf.float32)
-            return FedSgdClient(tuple(weights), zeros, num_examples, learning.zero_sums(task))
+            return FedSgdClient(tuple(weights), zeros, client.weight, learning.zero_sums(task))
 
         def step(client: FedSgdClient, batch: Batch) -> FedSgdClient:
             means, sums = learning.gradients(

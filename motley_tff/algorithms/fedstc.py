@@ -18,6 +18,7 @@ whole model where that is less or it is new.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -62,13 +63,12 @@ class FedStcServer(fedavg.FedAvg):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg with compressed updates both ways; a UserError as `check`."""
-        self.check()
         built = super().build(task, initial_weights)
         return dataclasses.replace(
             built,
             work=self._compressed(built.work),
             server_optimizer=_Compressing(built.server_optimizer, self.sparsity),
-            bytes_since=self._bytes_since(initial_weights),
+            bytes_since=functools.partial(self._bytes_since, initial_weights),
         )
 
     def _compressed(self, work: ClientWork) -> ClientWork:
@@ -78,16 +78,10 @@ class FedStcServer(fedavg.FedAvg):
 
         return dataclasses.replace(work, finish=finish)
 
-    def _bytes_since(self, initial_weights: Weights):
-        sizes = [np.size(leaf) for leaf in initial_weights]
-        sparse = num_bytes(sizes, self.sparsity, self.coding)
-        whole = sum(np.asarray(leaf).nbytes for leaf in initial_weights)
-
-        def bytes_since(rounds: int | None) -> Bytes:
-            down = whole if rounds is None else min(whole, rounds * sparse)
-            return Bytes(down, sparse)
-
-        return bytes_since
+    def _bytes_since(self, model: Weights, rounds: int | None) -> Bytes:
+        sparse = num_bytes([np.size(leaf) for leaf in model], self.sparsity, self.coding)
+        whole = sum(np.asarray(leaf).nbytes for leaf in model)
+        return Bytes(whole if rounds is None else min(whole, rounds * sparse), sparse)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ a file was written.)
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -111,10 +112,7 @@ class FineTuning:
 
     def build(self, task: Task) -> Personalization:
         """Returns fine-tuning for a task."""
-
-        def work(evaluation_parts, personalization_part):
-            return client_work(task, self, evaluation_parts, personalization_part)
-
+        work = functools.partial(client_work, task, self)
         return Personalization(self.card.name, self.candidates, work)
 
 

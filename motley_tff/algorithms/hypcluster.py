@@ -30,10 +30,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg, optimizers, scoring
+from motley_tff.algorithms import fedavg, scoring
 from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.core import (
-    algorithm,
     candidate_labels,
     errors,
     learning,
@@ -41,7 +41,7 @@ from motley_tff.core import (
     private_mean,
     robust_mean,
 )
-from motley_tff.core.algorithm import Algorithm, Groups, Personalization, ServerOptimizer
+from motley_tff.core.algorithm import Algorithm, Communicated, Groups, Personalization
 from motley_tff.core.client_work import ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -137,17 +137,14 @@ class HypCluster(fedavg.FedAvg):
             for leaves, shared in zip(zip(*initial_weights, strict=True), is_shared, strict=True)
         )
         sent = tuple(a[0] if shared else a for a, shared in zip(stacked, is_shared, strict=True))
-        optimizer = optimizers.build_optimizer(self.server_optimizer)
         return Algorithm(
             name="hypcluster",
             initial_weights=(stacked, np.zeros(k, np.float32)),
             work=_client_work(task, self.client_work(task), k),
-            server_optimizer=_ClusterServer(optimizer, k, self, is_shared),
-            global_model=lambda weights: tuple(leaf[0] for leaf in weights[0]),
-            cluster_models=lambda weights: [
-                tuple(leaf[j] for leaf in weights[0]) for j in range(k)
-            ],
-            communicated=algorithm.Communicated(sent, initial_weights[0]),
+            server_optimizer=_ClusterServer(k, self, is_shared),
+            global_model=lambda weights: _model(weights[0], 0),
+            cluster_models=lambda weights: [_model(weights[0], j) for j in range(k)],
+            communicated=Communicated(sent, initial_weights[0]),
             shares=tuple(f"cluster_{j + 1}_share" for j in range(k)),
             groups=_groups(k, is_shared if k > 1 else (False,) * len(is_shared)),
         )
@@ -158,16 +155,31 @@ class HypCluster(fedavg.FedAvg):
 
 
 class Losses(NamedTuple):
-    """Summed losses of each model on one client's examples: float32 [k], and their weight."""
+    """All models, leaves [k, ...], their summed losses on one client's examples, float32 [k], and
+    the losses' weight.
+    """
 
+    models: learning.Weights
     totals: tf.Tensor
     weight: tf.Tensor
 
+    def lowest(self, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
+        """Returns the model of lowest mean loss plus penalty, int32.
+
+        One whose loss is not a number is not taken as long as there is another.
+        """
+        means = tf.math.divide_no_nan(self.totals, self.weight) + penalties
+        finite = tf.where(tf.math.is_finite(means), means, tf.float32.max)
+        return tf.argmin(finite, output_type=tf.int32)
+
+    def model(self, cluster: tf.Tensor) -> learning.Weights:
+        """Returns one model's weights."""
+        return tuple(tf.gather(leaf, cluster) for leaf in self.models)
+
 
 class HypClusterClient(NamedTuple):
-    """One client's round: all models, their losses and penalties, the chosen one, its training."""
+    """One client's round: all models' losses, their penalties, the chosen one, its training."""
 
-    models: learning.Weights
     losses: Losses
     penalties: tf.Tensor
     cluster: tf.Tensor
@@ -181,7 +193,7 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
     def split(update, weight):
         changes, is_chosen = update
         heads, shared = _split(changes, is_shared)
-        groups = [(tuple(c[j] for c in heads), weight * is_chosen[j]) for j in range(k)]
+        groups = [(_model(heads, j), weight * is_chosen[j]) for j in range(k)]
         if has_shared:  # Its change is that of the client's one model.
             groups.append((tuple(tf.reduce_sum(c, axis=0) for c in shared), weight))
         return tuple(groups)
@@ -189,11 +201,16 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
     def join(means, totals):
         mass = tf.stack(totals) / tf.add_n(totals) if k > 1 else tf.ones([1])
         scaled = [tuple(mass[j] * leaf for leaf in means[j]) for j in range(k)]
-        heads = iter([tf.stack(leaf) for leaf in zip(*scaled, strict=True)])
-        shared = iter([tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())])
-        return tuple(next(shared if is_common else heads) for is_common in is_shared), mass
+        heads = [tf.stack(leaf) for leaf in zip(*scaled, strict=True)]
+        shared = [tf.tensordot(mass, s, axes=0) for s in (means[k] if has_shared else ())]
+        return _joined(heads, shared, is_shared), mass
 
     return Groups(split, join, (k > 1,) * k + (False,) * has_shared)
+
+
+def _model(models: Sequence[Any], j: Any) -> tuple[Any, ...]:
+    """Returns model number j of leaves [k, ...]."""
+    return tuple(leaf[j] for leaf in models)
 
 
 def _split(leaves, is_shared):
@@ -202,23 +219,23 @@ def _split(leaves, is_shared):
     return tuple(a for a, s in pairs if not s), tuple(a for a, s in pairs if s)
 
 
+def _joined(own, shared, is_shared):
+    """Returns all leaves in order of what `_split` made of them."""
+    own, shared = iter(own), iter(shared)
+    return tuple(next(shared if s else own) for s in is_shared)
+
+
 def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     (training,) = base.passes
 
     def init(broadcast, client_state, client):
         models, penalties = broadcast
-        first = tuple(leaf[0] for leaf in models)
-        return HypClusterClient(
-            models=tuple(models),
-            losses=no_losses(k),
-            penalties=penalties,
-            cluster=tf.constant(0),
-            base=base.init(first, client_state, client),
-        )
+        first = base.init(_model(models, 0), client_state, client)
+        return HypClusterClient(no_losses(models, k), penalties, tf.constant(0), first)
 
     def choose_and_begin(carry):
-        cluster = lowest(carry.losses, carry.penalties)
-        chosen = tuple(tf.gather(leaf, cluster) for leaf in carry.models)
+        cluster = carry.losses.lowest(carry.penalties)
+        chosen = carry.losses.model(cluster)
         learner = carry.base.learner._replace(weights=chosen)
         return carry._replace(
             cluster=cluster, base=carry.base._replace(incoming=chosen, learner=learner)
@@ -236,49 +253,38 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
         return output._replace(update=(update, is_chosen), metrics=metrics)
 
     passes = (
-        loss_pass(task, "train"),
+        loss_pass(task, "train").within("losses"),
         # FedAvg's shuffles: with one model this is FedAvg.
         dataclasses.replace(training.within("base"), begin=choose_and_begin, draws_as=0),
     )
     return ClientWork(init, passes, finish)
 
 
-def no_losses(k: int) -> Losses:
+def no_losses(models: learning.Weights, k: int) -> Losses:
     """Returns sums over nothing."""
-    return Losses(tf.zeros([k]), tf.zeros([]))
+    return Losses(tuple(models), tf.zeros([k]), tf.zeros([]))
 
 
 def loss_pass(task: Task, part: str) -> Pass:
-    """Returns a pass that sums the losses of `carry.models` into `carry.losses`.
+    """Returns a pass that sums all models' losses, over a carry of `Losses`.
 
     The task's regularizer is part of a model's loss, as in the published silo code (Vehicle's SVM).
     """
 
-    def step(carry, batch):
-        k = carry.losses.totals.shape[0]
+    def step(losses, batch):
         sums = []
-        for j in range(k):
-            weights = tuple(leaf[j] for leaf in carry.models)
+        for j in range(losses.totals.shape[0]):
+            weights = _model(losses.models, j)
             outputs = task.model.predict(weights, batch.x, False, batch.key)
             is_finite = learning.rows_are_finite(outputs)
             total, weight = masked_sum(task.loss, batch.y, outputs, batch.mask, is_finite)
             if task.regularizer is not None:
                 total += weight * task.regularizer(weights)
             sums.append((total, weight))
-        totals = carry.losses.totals + tf.stack([total for total, _ in sums])
-        return carry._replace(losses=Losses(totals, carry.losses.weight + sums[0][1]))
+        totals = losses.totals + tf.stack([total for total, _ in sums])
+        return losses._replace(totals=totals, weight=losses.weight + sums[0][1])
 
     return Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
-
-
-def lowest(losses: Losses, penalties: tf.Tensor | float = 0.0) -> tf.Tensor:
-    """Returns the model of lowest mean loss plus penalty, int32.
-
-    One whose loss is not a number is not taken as long as there is another.
-    """
-    means = tf.math.divide_no_nan(losses.totals, losses.weight) + penalties
-    finite = tf.where(tf.math.is_finite(means), means, tf.float32.max)
-    return tf.argmin(finite, output_type=tf.int32)
 
 
 class _ClusterServer:
@@ -288,11 +294,9 @@ class _ClusterServer:
     shares [k]).
     """
 
-    def __init__(
-        self, optimizer: ServerOptimizer, k: int, params: HypCluster, is_shared: tuple[bool, ...]
-    ):
-        self._optimizer, self._k, self._params = optimizer, k, params
-        self._is_shared = is_shared
+    def __init__(self, k: int, params: HypCluster, is_shared: tuple[bool, ...]):
+        self._k, self._params, self._is_shared = k, params, is_shared
+        self._optimizer = build_optimizer(params.server_optimizer)
 
     def initialize(self, specs):
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])
@@ -307,18 +311,14 @@ class _ClusterServer:
         heads, shared = _split(models, self._is_shared)
         head_changes, shared_changes = _split(changes, self._is_shared)
         stepped = [
-            self._step(
-                states[j], tuple(h[j] for h in heads), tuple(c[j] for c in head_changes), mass[j]
-            )
+            self._step(states[j], _model(heads, j), _model(head_changes, j), mass[j])
             for j in range(self._k)
         ]
-        new_heads = iter([tf.stack(leaf) for leaf in zip(*(m for _, m in stepped), strict=True)])
+        states, new_heads = zip(*stepped, strict=True)
         common, base = self._step_shared(common, shared, shared_changes)
-        bases = iter(base)
-        new = tuple(next(bases if is_shared else new_heads) for is_shared in self._is_shared)
+        new = _joined(map(tf.stack, zip(*new_heads, strict=True)), base, self._is_shared)
         done, shares = done + 1.0, 0.5 * shares + 0.5 * mass
-        optimizer_states = tuple(s for s, _ in stepped)
-        return (optimizer_states, common, done, shares), (new, self._penalties(done, shares))
+        return (states, common, done, shares), (new, self._penalties(done, shares))
 
     def _step_shared(self, state, leaves, changes):
         """Returns (state, leaves [k, ...]) after the mean of all clients' changes."""
@@ -326,7 +326,7 @@ class _ClusterServer:
             return state, ()
         # Masses sum to 1: the aggregation is a mean over clients.
         total = tuple(tf.reduce_sum(change, axis=0) for change in changes)
-        state, base = self._optimizer.next(state, tuple(leaf[0] for leaf in leaves), total)
+        state, base = self._optimizer.next(state, _model(leaves, 0), total)
         return state, tuple(tf.stack([leaf] * self._k) for leaf in base)
 
     def _step(self, state, model, change, mass):
@@ -345,37 +345,30 @@ class _ClusterServer:
         return self._params.balance * left * tf.math.log(relative)
 
 
-class ClusterScoring(NamedTuple):
-    """All models, their losses on the personalization part, the current one, the scores."""
-
-    models: learning.Weights
-    losses: Losses
-    current: learning.Weights
-    board: scoring.Board
-
-
 def personalization(task: Task, k: int) -> Personalization:
     """Returns the choice of a model by its loss on the personalization part.
 
     Candidate `0` is the first cluster's model, `chosen` the client's.
     """
 
-    def work(evaluation_parts, personalization_part):
-        def init(broadcast, client_state, client):
-            models, _ = broadcast
-            first = tuple(leaf[0] for leaf in models)
-            board = scoring.start(task, evaluation_parts, len(candidate_labels.CLUSTER), client)
-            return ClusterScoring(tuple(models), no_losses(k), first, board)
+    def first(broadcast, client_state):
+        models, _ = broadcast
+        return _model(models, 0), no_losses(models, k)
 
-        def chosen(carry):
-            cluster = lowest(carry.losses)
-            return tuple(tf.gather(leaf, cluster) for leaf in carry.models)
+    def work(evaluation_parts, personalization_part):
+        scored = scoring.two_candidates(
+            task,
+            evaluation_parts,
+            first,
+            lambda losses: losses.model(losses.lowest()),
+            (loss_pass(task, personalization_part),),
+        )
 
         def finish(carry):
-            output = scoring.output(task, carry.board, carry.board.curves)
-            return output._replace(metrics={**output.metrics, "cluster": lowest(carry.losses)})
+            output = scored.finish(carry)
+            cluster = carry.memory.lowest()
+            return output._replace(metrics={**output.metrics, "cluster": cluster})
 
-        first = (loss_pass(task, personalization_part),)
-        return scoring.two_candidates(task, evaluation_parts, init, chosen, first, finish)
+        return dataclasses.replace(scored, finish=finish)
 
     return Personalization("hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True)

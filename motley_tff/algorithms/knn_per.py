@@ -80,11 +80,7 @@ class KnnPer:
 
     def build(self, task: Task) -> Personalization:
         """Returns kNN-Per for a task; UserError if its model says that it has no representation."""
-        shape = _embedding_shape(task)
-
-        def work(evaluation_parts, personalization_part):
-            return _client_work(task, self, shape, evaluation_parts, personalization_part)
-
+        work = functools.partial(_client_work, task, self, _embedding_shape(task))
         return Personalization("knn_per", self.candidates, work)
 
 
@@ -233,7 +229,8 @@ def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -
     for k in params.num_neighbors:
         mix = _mixer(task, Neighbours(*(leaf[:, :k] for leaf in neighbours)), outputs)
         candidates.extend(mix(c) for c in params.coefficients)
-    sums = _add(task, batch, candidates, carry.sums[part])
+    added = [learning.entry_sums(task, batch, outputs) for outputs in candidates]
+    sums = tf.nest.map_structure(lambda t, *a: t + tf.stack(a), carry.sums[part], *added)
     carry = carry._replace(sums={**carry.sums, part: sums})
     if part not in carry.examples:
         return carry
@@ -241,20 +238,6 @@ def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -
     columns = tf.range(scores.shape[1])
     examples = scoring.append(carry.examples[part], batch, scores, columns)
     return carry._replace(examples={**carry.examples, part: examples})
-
-
-def _add(task, batch, candidates, sums: learning.Sums) -> learning.Sums:
-    added = [learning.entry_sums(task, batch, outputs) for outputs in candidates]
-    return learning.Sums(
-        {
-            name: total + tf.stack([a[name][0] for a in added])
-            for name, total in sums.totals.items()
-        },
-        {
-            name: total + tf.stack([a[name][1] for a in added])
-            for name, total in sums.weights.items()
-        },
-    )
 
 
 def _mixer(task, neighbours: Neighbours, outputs: tf.Tensor):

@@ -42,7 +42,7 @@ class LpFt(FineTuning):
     def start(self, task: Task, optimizer: Any, weights: learning.Weights) -> learning.Learner:
         """Returns a learner whose optimizer state is that of the probing and that of all layers."""
         probing = learning.start(task, optimizer, weights, task.model.is_last_layer)
-        learner = learning.start(task, optimizer, weights, self._all(task))
+        learner = learning.start(task, optimizer, weights, self._trained(task))
         return learner._replace(optimizer_state=(probing.optimizer_state, learner.optimizer_state))
 
     def step(
@@ -60,8 +60,5 @@ class LpFt(FineTuning):
         return learning.select(
             stage.epoch < self.probing_epochs,
             trained(0, task.model.is_last_layer),
-            trained(1, self._all(task)),
+            trained(1, self._trained(task)),
         )
-
-    def _all(self, task: Task) -> tuple[bool, ...]:
-        return (True,) * len(task.model.shapes)

@@ -55,9 +55,7 @@ class Mocha(SiloAlgorithm):
         can_be_grouped=True,
         wants_mean="every silo's row of the models, of which nothing is averaged",
     )
-    regularization: float = option(
-        0.01, "Strength of the regularization; 0 is local training", "lambda"
-    )
+    regularization: float = personal_training.regularization_option(0.01)
     outer: int = option(
         1,
         "Local passes a round before mocha renews the relations",
@@ -73,8 +71,7 @@ class Mocha(SiloAlgorithm):
         def start(shared, state: Weights, client: Client) -> Personal:
             own_relations, others = shared
             memory = MochaSilo(
-                client.index,
-                tf.cast(client.num_examples["train"], tf.float32),
+                personal_training.place(num_silos, client),
                 tf.gather(own_relations, client.index),
                 tuple(tf.gather(leaf, client.index) for leaf in others),
             )
@@ -93,8 +90,7 @@ class Mocha(SiloAlgorithm):
 
         def contribution(personal: Personal):
             """Returns the silo's row in its place, over its weight in the mean, and that place."""
-            memory = personal.memory
-            place = personal_training.place(num_silos, memory.index, memory.weight)
+            place = personal.memory.place
             return place, tuple(tf.tensordot(place, w, axes=0) for w in personal.learner.weights)
 
         first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
@@ -114,13 +110,12 @@ class Mocha(SiloAlgorithm):
 
 
 class MochaSilo(NamedTuple):
-    """What a silo's steps need: its number and weight, S[t, t], and row t of S W without its own.
+    """What a silo needs: its place, S[t, t], and row t of S W without its own.
 
     The last two are all the server has to send: it keeps W and S to itself.
     """
 
-    index: tf.Tensor
-    weight: tf.Tensor
+    place: tf.Tensor
     own_relation: tf.Tensor
     others: Weights
 

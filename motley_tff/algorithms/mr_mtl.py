@@ -43,7 +43,6 @@ from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
-from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -59,14 +58,17 @@ class MrMtl(SiloAlgorithm):
         can_be_grouped=True,
         wants_mean="the silos' changes, whose mean moves the mean of their models",
     )
-    regularization: float = option(
-        0.1, "Strength of the regularization; 0 is local training", "lambda"
-    )
+    regularization: float = personal_training.regularization_option(0.1)
 
     def check(self) -> None:
-        """Raises a UserError if the server optimizer's total gain is not 1."""
-        server = self.server_optimizer
-        gain = server.total_gain
+        """Raises a UserError if the server optimizer's total gain is not 1.
+
+        A rate that is a tensor (of several runs in one call) is not looked at: their builder is
+        also called with each run's number.
+        """
+        server, gain = self.server_optimizer, self.server_optimizer.total_gain
+        if not isinstance(server.learning_rate, int | float):
+            return
         if gain is not None and math.isclose(gain, 1.0, rel_tol=1e-6):
             return
         makes = "no fixed share" if gain is None else f"{gain:.6g} times"
@@ -80,34 +82,25 @@ class MrMtl(SiloAlgorithm):
         )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns MR-MTL, or raises as `check`; a client's state is its personal weights.
-
-        A rate that is a tensor (of several runs in one call) is not looked at: their builder is
-        also called with each run's number.
-        """
-        if not tf.is_tensor(self.server_optimizer.learning_rate):
-            self.check()
+        """Returns MR-MTL, or raises as `check`; a client's state is its personal weights."""
         num_silos = len(task.train)
         num_examples = sum(num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
         model = tuple(initial_weights)
 
         def penalty(v: Weights, personal: Personal, base: Any) -> tf.Tensor:
             """Returns lambda / 2 * ||v_i - w||^2."""
-            distance = learning.squared_distance(v, personal.memory.mean)
-            return 0.5 * self.regularization * distance
+            return 0.5 * self.regularization * learning.squared_distance(v, personal.memory.mean)
 
         trainer = self.trainer(task, penalty)
 
         def start(shared, state: Weights, client: Client) -> Personal:
             mean, _ = shared
-            weight = tf.cast(client.num_examples["train"], tf.float32)
-            memory = MrMtlSilo(tuple(mean), tuple(state), client.index, weight)
-            return Personal(trainer.start(state), memory)
+            place = personal_training.place(num_silos, client)
+            return Personal(trainer.start(state), MrMtlSilo(tuple(mean), tuple(state), place))
 
         def contribution(personal: Personal):
-            memory = personal.memory
-            change = learning.subtract(memory.before, personal.learner.weights)
-            return change, personal_training.place(num_silos, memory.index, memory.weight)
+            change = learning.subtract(personal.memory.before, personal.learner.weights)
+            return change, personal.memory.place
 
         built = self.build_for_silos(
             task,
@@ -121,12 +114,11 @@ class MrMtl(SiloAlgorithm):
 
 
 class MrMtlSilo(NamedTuple):
-    """The mean of the models as it came, the own one before the round, number and weight."""
+    """The mean of the models as it came, the silo's own one before the round, and its place."""
 
     mean: Weights
     before: Weights
-    index: tf.Tensor
-    weight: tf.Tensor
+    place: tf.Tensor
 
 
 class _MrMtlServer:

@@ -82,43 +82,31 @@ def optimizer_option(
       rate_meaning: What it is where it is not set, if it is None.
       trainers: Those that have its flags, see `Option`.
     """
+    group = f"{prefix} optimizer"
 
     def expand(field: Any) -> list[Option]:
-        return _options(field.name, default, prefix, whose, has_rate, rate_meaning, trainers)
+        def part(name: str, flag: str, value: Any, hint: Any, meaning: str, **more: Any) -> Option:
+            names = errors.name(f"{field.name}.{name}", f"{prefix}_{flag}")
+            return Option("", names, value, hint, meaning, trainers=trainers, group=group, **more)
+
+        words, meaning = tuple(PARAMETERS), f"The {whose} optimizer"
+        every = [part("name", "optimizer", default.name, str, meaning, choices=words)]
+        if has_rate:
+            rate = default.learning_rate, float | None
+            meaning = f"The {whose} learning rate{rate_meaning and f' ({rate_meaning})'}"
+            bounds = {"lower": ABOVE_0, "upper": MAX_RATE}
+            every.append(part("learning_rate", "learning_rate", *rate, meaning, **bounds))
+        for optimizer, parameters in PARAMETERS.items():
+            published = default.parameters if optimizer == default.name else {}
+            for name, value in {**parameters, **published}.items():
+                upper = BELOW_1 if name in _BELOW_ONE else None
+                meaning = f"{name} of the {whose} {optimizer}"
+                flag, hint = f"{optimizer}_{name}", type(value)
+                every.append(part(name, flag, value, hint, meaning, upper=upper))
+        return every
 
     metadata = {"expand": expand, "check": _checked}
     return dataclasses.field(default=default, metadata=metadata)
-
-
-def _options(
-    field: str, default: OptimizerConfig, prefix: str, whose: str, has_rate: bool,
-    rate_meaning: str, trainers: tuple[str, ...],
-) -> list[Option]:  # fmt: skip
-    def part(name: str, flag: str, value: Any, hint: Any, meaning: str, **more: Any) -> Option:
-        names = errors.name(f"{field}.{name}", f"{prefix}_{flag}")
-        group = f"{prefix} optimizer"
-        return Option("", names, value, hint, meaning, trainers=trainers, group=group, **more)
-
-    every = [
-        part("name", "optimizer", default.name, str, f"The {whose} optimizer",
-             choices=tuple(PARAMETERS))
-    ]  # fmt: skip
-    if has_rate:
-        meaning = f"The {whose} learning rate{rate_meaning and f' ({rate_meaning})'}"
-        bounds = {"lower": ABOVE_0, "upper": MAX_RATE}
-        every.append(
-            part("learning_rate", "learning_rate", default.learning_rate, float | None, meaning,
-                 **bounds)
-        )  # fmt: skip
-    for optimizer, parameters in PARAMETERS.items():
-        published = default.parameters if optimizer == default.name else {}
-        for name, value in {**parameters, **published}.items():
-            every.append(part(
-                name, f"{optimizer}_{name}", value, bool if isinstance(value, bool) else float,
-                f"{name} of the {whose} {optimizer}",
-                upper=BELOW_1 if name in _BELOW_ONE else None,
-            ))  # fmt: skip
-    return every
 
 
 def _checked(field: Any, config: OptimizerConfig) -> OptimizerConfig:
@@ -187,37 +175,20 @@ class Sgd:
         return state
 
     def next(self, state: Any, weights: Any, gradients: Any) -> Any:
-        """Returns (state, weights) after a step; weights without a gradient (None) stay."""
-        rate = state["learning_rate"]
+        """Returns (state, weights) after a step."""
+        rate, directions = state["learning_rate"], gradients
+        if self._has_momentum:
+            momentum = state["momentum"]
 
-        def step(weight, direction):
-            return weight if direction is None else weight - rate * direction
+            def decayed(sum_, gradient):
+                return momentum * sum_ + gradient
 
-        gradients = tf.nest.map_structure(_dense, gradients)
-        if not self._has_momentum:
-            return state, tf.nest.map_structure(step, weights, gradients)
-        momentum = state["momentum"]
-
-        def gathered(sum_, gradient):
-            return sum_ if gradient is None else momentum * sum_ + gradient
-
-        def direction(sum_, gradient):
-            if gradient is None:
-                return None
-            return gathered(sum_, gradient) if self._nesterov else sum_
-
-        sums = tf.nest.map_structure(gathered, state["accumulator"], gradients)
-        directions = tf.nest.map_structure(direction, sums, gradients)
-        after = collections.OrderedDict(state, accumulator=sums)
-        return after, tf.nest.map_structure(step, weights, directions)
-
-
-def _dense(gradient: Any) -> Any:
-    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _momentum(learning_rate: float, momentum: float = 0.9) -> Any:
-    return Sgd(learning_rate, momentum)
+            sums = tf.nest.map_structure(decayed, state["accumulator"], gradients)
+            state = collections.OrderedDict(state, accumulator=sums)
+            directions = sums
+            if self._nesterov:
+                directions = tf.nest.map_structure(decayed, sums, gradients)
+        return state, tf.nest.map_structure(lambda w, d: w - rate * d, weights, directions)
 
 
 def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
@@ -228,7 +199,11 @@ def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
     return Sgd((1.0 - momentum) * learning_rate, momentum)
 
 
-_OURS: Mapping[str, Callable[..., Any]] = {"sgd": Sgd, "momentum": _momentum, "fedavgm": _fedavgm}
+_OURS: Mapping[str, Callable[..., Any]] = {
+    "sgd": Sgd,
+    "momentum": lambda learning_rate, momentum=0.9: Sgd(learning_rate, momentum),
+    "fedavgm": _fedavgm,
+}
 
 
 def builder(name: str) -> Callable[..., Any]:

@@ -21,7 +21,6 @@ from motley_tff.core import errors, learning, options
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.client_work import Batch, ClientWork
 from motley_tff.core.errors import UserError
-from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
@@ -66,11 +65,6 @@ class PerFedAvg(SiloAlgorithm):
         advice = f"where clients fine-tune the model, give {name}=sgd"
         reason = "by whose steps clients adapt the model"
         optimizers.check_plain_sgd(self.personal, "personal_optimizer", reason, advice)
-
-    def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns Per-FedAvg's global training, or raises as `check`."""
-        self.check()
-        return super().build(task, initial_weights)
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns FedAvg's work with the gradient at the adapted weights."""

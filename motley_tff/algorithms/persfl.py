@@ -90,13 +90,13 @@ class PersFL(SiloAlgorithm):
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedAvg's training, in which silos look for their teachers."""
-        base = super().build(task, initial_weights)
         first = Teacher(tuple(initial_weights), tf.float32.max)
-        return dataclasses.replace(
-            base,
-            work=_looking_for_teachers(task, base.work),
-            initial_client_state=lambda index: first,
-        )
+        built = super().build(task, initial_weights)
+        return dataclasses.replace(built, initial_client_state=lambda index: first)
+
+    def client_work(self, task: Task) -> ClientWork:
+        """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
+        return _looking_for_teachers(task, super().client_work(task))
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization:
         """Returns the students' training and scoring; UserError where examples have no classes,
@@ -124,8 +124,6 @@ class PersFLClient(NamedTuple):
 
 
 def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
-    """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
-
     def init(broadcast, client_state, client):
         inner = base.init(broadcast, (), client)
         return PersFLClient(inner, client_state, learning.zero_sums(task))

@@ -46,6 +46,7 @@ from motley_tff.core.algorithm import (
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
+from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
 
@@ -142,6 +143,11 @@ class SiloAlgorithm(fedavg.FedAvg):
         )
 
 
+def regularization_option(default: float) -> Any:
+    """Returns the field of lambda, the strength of a pull; 0 gives back local training."""
+    return option(default, "Strength of the regularization; 0 is local training", "lambda")
+
+
 class Personal(NamedTuple):
     """A silo's own training: its model, and what else its steps need."""
 
@@ -219,8 +225,7 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
 
     def init(broadcast, client_state, client):
         if training.replaces_fedavg:
-            weight = tf.cast(client.num_examples["train"], tf.float32)
-            return SiloClient(weight, training.start(broadcast, client_state, client))
+            return SiloClient(client.weight, training.start(broadcast, client_state, client))
         weights, shared = broadcast
         personal = training.start(shared, client_state, client)
         return SiloClient(base.init(weights, (), client), personal)
@@ -307,38 +312,37 @@ class SharedLayers:
         whole = learning.merge(self._initial, shared, self.is_shared)
         return learning.merge(whole, own, self.is_own)
 
-    def build(self, task: Task, params: SiloAlgorithm, training: PersonalTraining) -> Algorithm:
+    def build(
+        self,
+        task: Task,
+        params: SiloAlgorithm,
+        start: Callable[..., Personal],
+        step: Callable[..., Personal],
+        **more: Any,
+    ) -> Algorithm:
         """Returns the algorithm whose shared nest is the shared layers.
 
-        A silo's state is its own layers; its memory begins with the shared ones as they came.
+        A silo's state is its own layers; its memory begins with the shared ones as they came. The
+        other arguments are those of `PersonalTraining`.
         """
 
-        def contribution(personal):
+        def own(personal: Personal) -> Weights:
+            return self.own(personal.learner.weights)
+
+        def contribution(personal: Personal) -> Weights:
             return learning.subtract(personal.memory[0], self.shared(personal.learner.weights))
 
         layers = self.shared(self._initial)
         return params.build_for_silos(
             task,
             self._initial,
-            dataclasses.replace(
-                training,
-                state=lambda personal: self.own(personal.learner.weights),
-                contribution=contribution,
-            ),
+            PersonalTraining(start, step, own, contribution, **more),
             communicated=layers,
             initial_state=self.own(self._initial),
             personal_model=lambda weights, state: self.joined(weights[1], state),
             shared=layers,
             shared_optimizer=build_optimizer(params.server_optimizer) if layers else None,
         )
-
-
-class SiloScoring(NamedTuple):
-    """The model that is being scored, the silo's own, which comes next, the scores."""
-
-    current: Weights
-    personal: Weights
-    board: scoring.Board
 
 
 def personalization(task: Task, training: Algorithm) -> Personalization:
@@ -350,24 +354,20 @@ def personalization(task: Task, training: Algorithm) -> Personalization:
     if personal_model is None:
         raise ValueError(f"{training.name!r} trains no personal models.")
 
-    def work(evaluation_parts, personalization_part):
-        def init(broadcast, client_state, client):
-            return SiloScoring(
-                current=tuple(training.global_model(broadcast)),
-                personal=tuple(personal_model(broadcast, client_state)),
-                board=scoring.start(task, evaluation_parts, len(labels), client),
-            )
+    def first(weights, state):
+        return tuple(training.global_model(weights)), tuple(personal_model(weights, state))
 
-        return scoring.two_candidates(task, evaluation_parts, init, lambda carry: carry.personal)
+    def work(evaluation_parts, personalization_part):
+        return scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
 
     return Personalization("personal", labels, work, wants_server_weights=True, scores_train=True)
 
 
-def place(num_silos: int, index: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+def place(num_silos: int, client: Client) -> tf.Tensor:
     """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight at its index.
 
     The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
     where it did not, so a server that is given means alone knows who took part, and how much.
     """
-    is_own = tf.equal(tf.range(num_silos), index)
-    return tf.where(is_own, tf.math.divide_no_nan(1.0, weight), 0.0)
+    is_own = tf.equal(tf.range(num_silos), client.index)
+    return tf.where(is_own, tf.math.divide_no_nan(1.0, client.weight), 0.0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
 from motley_tff.core import learning
@@ -40,9 +41,7 @@ class PFedMe(SiloAlgorithm):
         "Moreau envelopes: the personal model solves a problem of strength --lambda",
         can_be_grouped=True,
     )
-    regularization: float = option(
-        1.0, "Strength of the regularization; 0 is local training", "lambda"
-    )
+    regularization: float = personal_training.regularization_option(1.0)
     inner_steps: int = option(5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

@@ -165,35 +165,45 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
     return Pass(part, step, EVALUATION_BATCH_SIZE, draws_noise=noise, begin=begin, end=end)
 
 
+class TwoModels(NamedTuple):
+    """A client whose two candidates are scored: the current one, what the second is made of, and
+    the scores.
+    """
+
+    current: learning.Weights
+    memory: Any
+    board: Board
+
+
 def two_candidates(
     task: Task,
     evaluation_parts: tuple[str, ...],
-    init: Callable[[Any, Any, Client], Any],
-    next_weights: Callable[[Any], learning.Weights],
+    first: Callable[[Any, Any], tuple[learning.Weights, Any]],
+    second: Callable[[Any], learning.Weights],
     passes_before: tuple[Pass, ...] = (),
-    finish: Callable[[Any], ClientOutput] | None = None,
 ) -> ClientWork:
-    """Returns work that scores `carry.current`, then another model in its place.
+    """Returns work that scores one model, then another.
 
     Args:
-      init: Returns the carry, which has `board` and `current`.
-      next_weights: `carry -> the second model`, called after the first is scored.
-      passes_before: Passes before the first evaluation.
-      finish: `carry -> output`; by default the board's curves.
+      first: `(broadcast, client state) -> (the first model, a memory)`.
+      second: `memory -> the second model`, called after the first is scored.
+      passes_before: Passes over the memory before the first evaluation.
     """
     passes = tuple(
         evaluation_pass(task, part, lambda carry: carry.current) for part in evaluation_parts
     )
 
+    def init(broadcast, client_state, client):
+        return TwoModels(*first(broadcast, client_state), start(task, evaluation_parts, 2, client))
+
     def turn_and_begin(carry):
-        current = next_weights(carry)
         board = carry.board._replace(candidate=carry.board.candidate + 1)
-        return passes[0].begin(carry._replace(current=current, board=board))
+        return passes[0].begin(carry._replace(current=second(carry.memory), board=board))
 
     return ClientWork(
         init,
-        (*passes_before, *passes),
-        finish or (lambda carry: output(task, carry.board, carry.board.curves)),
+        (*(pass_.within("memory") for pass_ in passes_before), *passes),
+        lambda carry: output(task, carry.board, carry.board.curves),
         loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
         num_loops=1,
     )

@@ -37,8 +37,11 @@ def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
 
     def init(broadcast, client_state, client):
         share = _share(client, rate)
-        budgets = tf.stack([_budget(pass_, client, share) for pass_ in work.all_passes])
-        return TimedClient(work.init(broadcast, client_state, client), tf.constant(0), budgets)
+        sizes = client.num_examples
+        steps = tf.stack([client_work.num_steps(sizes[p.part], p) for p in work.all_passes])
+        in_time = tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32)
+        inner = work.init(broadcast, client_state, client)
+        return TimedClient(inner, tf.constant(0), tf.maximum(in_time, 1))
 
     numbers = itertools.count()
     slow_work = work.map_passes(
@@ -55,12 +58,6 @@ def _share(client: client_work.Client, rate: float) -> tf.Tensor:
     # 24 bits of a random word are a float32 in [0, 1) exactly.
     uniform = tf.cast(tf.bitwise.right_shift(drawn, tf.constant(8, tf.uint32)), tf.float32) / 2**24
     return tf.where(uniform[0] < rate, uniform[1], 1.0)
-
-
-def _budget(pass_: client_work.Pass, client: client_work.Client, share: tf.Tensor) -> tf.Tensor:
-    """Returns how many steps of a pass a client has time for, at least 1."""
-    steps = client_work.num_steps(client.num_examples[pass_.part], pass_)
-    return tf.maximum(tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32), 1)
 
 
 def _slowed_pass(pass_: client_work.Pass, number: int) -> client_work.Pass:

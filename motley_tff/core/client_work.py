@@ -36,6 +36,11 @@ class Client(NamedTuple):
     num_examples: dict[str, tf.Tensor]
     capacity: dict[str, Any]
 
+    @property
+    def weight(self) -> tf.Tensor:
+        """The client's training examples as a float32 scalar: its update's weight in a mean."""
+        return tf.cast(self.num_examples["train"], tf.float32)
+
 
 class Batch(NamedTuple):
     """One batch.

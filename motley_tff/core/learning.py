@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from motley_tff.core import task as task_lib
@@ -64,12 +64,10 @@ def scores(task: task_lib.Task, sums: Sums) -> dict[str, tf.Tensor]:
     }
 
 
-def entry_sums(
-    task: task_lib.Task, batch: Batch, outputs: tf.Tensor
-) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Returns (total, weight) of a batch's loss and metrics by name. The total is not-a-number
-    where an output of an example that counts is not finite, whatever a metric makes of it: the
-    largest of scores that are no numbers would be the first.
+def entry_sums(task: task_lib.Task, batch: Batch, outputs: tf.Tensor) -> Sums:
+    """Returns the sums of a batch's loss and metrics. A total is not-a-number where an output of an
+    example that counts is not finite, whatever a metric makes of it: the largest of scores that are
+    no numbers would be the first.
     """
     is_finite = rows_are_finite(outputs)
     functions = entry_functions(task)
@@ -78,7 +76,7 @@ def entry_sums(
         function: task_lib.masked_sum(function, batch.y, outputs, batch.mask, is_finite)
         for function in functions.values()
     }
-    return {name: distinct[function] for name, function in functions.items()}
+    return Sums(*({name: distinct[f][i] for name, f in functions.items()} for i in (0, 1)))
 
 
 def rows_are_finite(outputs: tf.Tensor) -> tf.Tensor:
@@ -88,11 +86,7 @@ def rows_are_finite(outputs: tf.Tensor) -> tf.Tensor:
 
 def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
     """Adds a batch's loss and metrics under the model's outputs to the running sums."""
-    added = entry_sums(task, batch, outputs)
-    return Sums(
-        {name: sums.totals[name] + total for name, (total, _) in added.items()},
-        {name: sums.weights[name] + weight for name, (_, weight) in added.items()},
-    )
+    return tf.nest.map_structure(tf.add, sums, entry_sums(task, batch, outputs))
 
 
 def start(
@@ -100,10 +94,14 @@ def start(
 ) -> Learner:
     """Returns a learner with a fresh optimizer state; see `train`."""
     shapes = itertools.compress(task.model.shapes, trained)
+    return Learner(tuple(weights), first_state(optimizer, shapes), zero_sums(task))
+
+
+def first_state(optimizer: Any, shapes: Iterable[Sequence[int]]) -> Any:
+    """Returns an optimizer's state before its first step on float32 weights of these shapes."""
     specs = tuple(tf.TensorSpec(shape, tf.float32) for shape in shapes)
     # Hyperparameters in the state are Python floats at first; a loop's carry holds tensors.
-    state = tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
-    return Learner(tuple(weights), state, zero_sums(task))
+    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
 
 
 def train(

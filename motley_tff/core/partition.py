@@ -40,7 +40,7 @@ def deal(
       memory_limit_bytes: What the examples may take; more is a UserError.
       on_client: Called after each client that was read.
     """
-    reader = _Reader(task, memory_limit_bytes, on_client)
+    read = _reader(task, memory_limit_bytes, on_client)
     dealt: dict[int, Clients] = {}
     trained: dict[str, Examples] = {}
     for number, clients in enumerate(task.splits.values()):
@@ -49,7 +49,7 @@ def deal(
             decks = [tuple(clients.spec)]
             if task.setting == "cross_silo" or clients is task.train:
                 decks = [(part,) for part in clients.spec]
-            new = _deal(reader.read(clients), decks, stream)
+            new = _deal(read(clients), decks, stream)
             if clients is task.train:
                 trained = {i: parts["train"] for i, parts in new.items()}
             elif task.setting == "cross_silo":
@@ -77,12 +77,12 @@ def deal_evaluation(
     train and personalize on: as FedEval's, who train on one class and are scored on all. The
     arguments and errors are those of `deal`.
     """
-    reader = _Reader(task, memory_limit_bytes, on_client)
+    read = _reader(task, memory_limit_bytes, on_client)
     sources = {id(clients): clients for clients in (task.valid, task.test)}
     data = {
         (number, client_id): parts
         for number, clients in sources.items()
-        for client_id, parts in reader.read(clients).items()
+        for client_id, parts in read(clients).items()
     }
     parts = ("valid", "test") if task.setting == "cross_silo" else (task.evaluation_part("test"),)
     stream = random_streams.generator(seed, "evaluation_partition", 0)
@@ -103,11 +103,11 @@ def pool(
 
     The arguments and errors are those of `deal`.
     """
-    reader = _Reader(task, memory_limit_bytes, on_client)
+    read = _reader(task, memory_limit_bytes, on_client)
     taken: set[tuple[str, str]] = set()
     everything = []
     for clients in {id(clients): clients for clients in task.splits.values()}.values():
-        for client_id, parts in reader.read(clients).items():
+        for client_id, parts in read(clients).items():
             everything += [e for part, e in parts.items() if (client_id, part) not in taken]
             taken |= {(client_id, part) for part in parts}
     return _concatenate(everything)
@@ -120,32 +120,31 @@ def centralize(
 
     The arguments and errors are those of `deal`.
     """
-    data = _Reader(task, memory_limit_bytes, on_client).read(task.train)
+    data = _reader(task, memory_limit_bytes, on_client)(task.train)
     parts = {part: _concatenate([d[part] for d in data.values()]) for part in task.train.spec}
     everybody = InMemoryClients({CENTRAL_CLIENT: parts})
     # A limit on what a client contributes to a round is none on what all of them have.
     return dataclasses.replace(task, train=everybody, max_train_examples=None)
 
 
-class _Reader:
-    """Reads clients into memory, up to a limit over all that it reads."""
+def _reader(
+    task: Task, limit: float, on_client: Callable[[], None]
+) -> Callable[[Clients], dict[str, Parts]]:
+    """Returns what reads clients into memory, up to a limit over all that it reads."""
+    left = limit
 
-    def __init__(self, task, limit, on_client):
-        self._dataset, self._left, self._limit = task.dataset, limit, limit
-        self._on_client = on_client
-
-    def read(self, clients: Clients) -> dict[str, dict[str, Examples]]:
-        return {client_id: self._read(clients.fetch(client_id)) for client_id in clients.ids}
-
-    def _read(self, fetched) -> dict[str, Examples]:
+    def read_client(fetched) -> Parts:
+        nonlocal left
         parts = {p: {f: np.asarray(a) for f, a in e.items()} for p, e in fetched.items()}
-        self._left -= sum(a.nbytes for e in parts.values() for a in e.values())
-        if self._left < 0:
-            expected = f"more, as pooling holds all examples of {self._dataset}"
+        left -= sum(a.nbytes for e in parts.values() for a in e.values())
+        if left < 0:
+            expected = f"more, as pooling holds all examples of {task.dataset}"
             advice = "give a smaller data set or a higher limit"
-            raise UserError(errors.name("memory_limit_gb"), self._limit / 1e9, expected, advice)
-        self._on_client()
+            raise UserError(errors.name("memory_limit_gb"), limit / 1e9, expected, advice)
+        on_client()
         return parts
+
+    return lambda clients: {i: read_client(clients.fetch(i)) for i in clients.ids}
 
 
 def _deal(data: Mapping[Key, Parts], decks, stream) -> dict[Key, Parts]:

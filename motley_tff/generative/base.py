@@ -12,7 +12,6 @@ from motley_tff.core.algorithm import Algorithm, Communicated
 from motley_tff.core.client_work import Batch, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
-from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
@@ -81,9 +80,3 @@ class GenerativeAlgorithm(fedavg.FedAvg):
         if len(task.train) == 1:
             changes["communicated"] = Communicated((), ())
         return dataclasses.replace(algorithm, **changes)
-
-
-def first_state(optimizer: Any, weights: Weights) -> Any:
-    """Returns an optimizer's state before its first step, tensors."""
-    specs = tuple(tf.TensorSpec(w.shape, tf.float32) for w in weights)
-    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))

@@ -25,7 +25,7 @@ import numpy as np
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
-from motley_tff.core import tensor_random
+from motley_tff.core import learning, tensor_random
 from motley_tff.core.algorithm import Algorithm, Communicated, ServerOptimizer
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -150,7 +150,7 @@ class Ddpm(base.GenerativeAlgorithm):
             communicated=Communicated(first, first),
         )
         optimizer = optimizers.build_optimizer(self.client_optimizer)
-        return self.finished(algorithm, task, base.first_state(optimizer, first))
+        return self.finished(algorithm, task, learning.first_state(optimizer, task.model.shapes))
 
 
 class _Averaging:

@@ -98,17 +98,13 @@ class WganGp(base.GenerativeAlgorithm):
     def check(self) -> None:
         """Raises a UserError if a client's round ends before a step of the generator."""
         super().check()
-        if self.train_steps is None or self.keep_optimizer_state:
-            return
-        if self.train_steps < self.n_critic:
-            critic, kept = (
-                options.name_of(self, name) for name in ("n_critic", "keep_optimizer_state")
-            )
-            raise UserError(
-                options.name_of(self, "train_steps"), self.train_steps,
-                f"at least {critic}={self.n_critic}, or no round trains the generator",
-                f"give more, or a smaller {critic}, or let silos count on with {kept}",
-            )  # fmt: skip
+        steps = self.train_steps
+        if steps is not None and steps < self.n_critic and not self.keep_optimizer_state:
+            critic = options.name_of(self, "n_critic")
+            kept = options.name_of(self, "keep_optimizer_state")
+            expected = f"at least {critic}={self.n_critic}, or no round trains the generator"
+            advice = f"give more, or a smaller {critic}, or let silos count on with {kept}"
+            raise UserError(options.name_of(self, "train_steps"), steps, expected, advice)
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm, of a task whose model is an `ImageGan`; UserError if most clients
@@ -117,7 +113,7 @@ class WganGp(base.GenerativeAlgorithm):
         algorithm = super().build(task, initial_weights)
         self._check_clients(task, algorithm.work.passes[0])
         optimizer, pair = build_optimizer(self.client_optimizer), pair_of(task.model)
-        return self.finished(algorithm, task, _first_state(optimizer, pair, initial_weights))
+        return self.finished(algorithm, task, _first_state(optimizer, pair))
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns a client's round, of a task whose model is an `ImageGan`."""
@@ -157,12 +153,11 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
 
     def init(broadcast, client_state, client):
         nets = pair.split(tuple(broadcast))
-        states, steps = _first_state(optimizer, pair, broadcast)
+        states, steps = _first_state(optimizer, pair)
         if params.keep_optimizer_state:
             states, steps = client_state
-        weight = tf.cast(client.num_examples["train"], tf.float32)
         sums = learning.zero_sums(task)
-        return WganClient(tuple(broadcast), *nets, tuple(states), steps, weight, sums)
+        return WganClient(tuple(broadcast), *nets, tuple(states), steps, client.weight, sums)
 
     def train_critic(carry, batch):
         x, size = batch.x, tf.shape(batch.x)[0]
@@ -180,9 +175,12 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
             loss = _mean(losses, batch.mask)
         gradients = tape.gradient(loss, carry.critic)
         state, critic = optimizer.next(carry.states[1], carry.critic, gradients)
-        sums = _added(carry.sums, {"loss": losses, gap: gaps}, batch.mask)
+        sums = _sums({"loss": losses, gap: gaps}, batch.mask)
         return carry._replace(
-            critic=critic, states=(carry.states[0], state), sums=sums, steps=carry.steps + 1
+            critic=critic,
+            states=(carry.states[0], state),
+            sums=tf.nest.map_structure(tf.add, carry.sums, sums),
+            steps=carry.steps + 1,
         )
 
     def train_generator(carry, batch):
@@ -212,11 +210,12 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     return ClientWork(init, (params.local_pass(task, step),), finish)
 
 
-def _first_state(optimizer: Any, pair: Pair, weights: Weights) -> tuple[tuple[Any, Any], tf.Tensor]:
+def _first_state(optimizer: Any, pair: Pair) -> tuple[tuple[Any, Any], tf.Tensor]:
     """Returns ((the optimizer's state for the generator, for the critic), the count of steps)."""
-    generator, critic = pair.split(tuple(weights))
-    states = base.first_state(optimizer, generator), base.first_state(optimizer, critic)
-    return states, tf.constant(0)
+    generator, critic = (
+        learning.first_state(optimizer, net.shapes) for net in (pair.generator, pair.critic)
+    )
+    return (generator, critic), tf.constant(0)
 
 
 def _slopes(pair: Pair, critic: Weights, x: tf.Tensor) -> tf.Tensor:
@@ -231,8 +230,6 @@ def _mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(values * mask), tf.reduce_sum(mask))
 
 
-def _added(sums: learning.Sums, values: dict[str, tf.Tensor], mask: tf.Tensor) -> learning.Sums:
-    return learning.Sums(
-        {name: sums.totals[name] + tf.reduce_sum(v * mask) for name, v in values.items()},
-        {name: sums.weights[name] + tf.reduce_sum(mask) for name in values},
-    )
+def _sums(values: dict[str, tf.Tensor], mask: tf.Tensor) -> learning.Sums:
+    totals = {name: tf.reduce_sum(v * mask) for name, v in values.items()}
+    return learning.Sums(totals, dict.fromkeys(values, tf.reduce_sum(mask)))

@@ -39,15 +39,6 @@ def test_sgd_is_kerass(momentum, nesterov):
             np.testing.assert_allclose(weight, other.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("momentum", "factor"), [(0.0, 1.0), (0.5, 1.5)])
-def test_sgd_takes_sparse_and_absent_gradients(momentum, factor):
-    row = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2]))
-    ((first, second),) = steps("sgd", [(row, None)], momentum=momentum, nesterov=True)
-    np.testing.assert_allclose(first[1], START[0][1] - factor * RATE, rtol=1e-5)
-    np.testing.assert_array_equal(first[[0, 2]], START[0][[0, 2]])
-    np.testing.assert_array_equal(second, START[1])
-
-
 def test_adagrad_by_its_formula():
     """Epsilon is inside the root; Duchi et al. have it outside."""
     weight, total, epsilon = START[1].astype(np.float64), 0.1, 0.5

@@ -112,7 +112,7 @@ def test_a_round_without_a_step_of_the_generator_is_refused(task):
     exactly.build(task, weights)
     with refused("train_epochs", 2, "most clients have at most 4", "train_steps"):
         dataclasses.replace(exactly, n_critic=5).build(task, weights)
-    dataclasses.replace(exactly, n_critic=5, train_steps=5).build(task, weights)
+    dataclasses.replace(exactly, train_epochs=1, n_critic=5, train_steps=5).build(task, weights)
 
 
 def test_padding_changes_nothing(task):
