@@ -9,7 +9,6 @@ run had other data, first weights or plug-ins, another commit, CPU or package ve
 named, and a difference is no failure. A commit that nobody knows is named as a possible cause.
 """
 
-import argparse
 import csv
 import functools
 import io
@@ -157,15 +156,14 @@ def _command(
     """Returns the trainer's command line: the flags that decided the numbers, and the data, which
     may have `moved`.
     """
-    command = [str(argument) for argument in record["command"]]
-    trainer = str(record.get("trainer") or pathlib.Path(command[0]).stem)
+    trainer = str(record.get("trainer") or pathlib.Path(str(record["command"][0])).stem)
     if trainer not in TRAINERS:
         raise UserError(str(run), f"a run of {trainer}", f"one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
     defaults = config.default_flags(trainer)
     arguments = {
         **{k: v for k, v in record["flags"].items() if k not in defaults or v != defaults[k]},
-        **_places(record, command),
+        **{name: record.get(name) for name in _PLACES},
         **moved,
         # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
         **{k: v for k, v in record.get("silos_a_round", {}).items() if v is not None},
@@ -174,15 +172,6 @@ def _command(
     }
     texts = [_argument(name, value) for name, value in arguments.items() if value is not None]
     return [sys.executable, "-m", f"trainers.{trainer}", *texts]
-
-
-def _places(record: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
-    """Returns where the data were: as run.json says, or, in an older one, the run's command."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in _PLACES:
-        parser.add_argument(f"--{name}", f"-{name}", nargs="?")
-    older = vars(parser.parse_known_args(command)[0])
-    return {name: record.get(name, older[name]) for name in _PLACES}
 
 
 def _argument(name: str, value: Any) -> str:
