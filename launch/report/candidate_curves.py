@@ -186,10 +186,6 @@ def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
         if mean is not None and least is not None and mean != least:
             pairs = {f"rate {mean:g} (best mean in validation)": mean,
                      f"rate {least:g} (fewest hurt in validation)": least}  # fmt: skip
-            return deltas.ranked(
-                {
-                    label: [values_at(run, "rate")[rate] for run in series.runs]
-                    for label, rate in pairs.items()
-                }
-            )
+            curves = [values_at(run, "rate") for run in series.runs]
+            return deltas.ranked({label: [c[x] for c in curves] for label, x in pairs.items()})
     return None

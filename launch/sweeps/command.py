@@ -25,6 +25,7 @@ from absl import flags
 
 from datasets.models import users_model
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
+from launch.sweeps.plans import SweepTask
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core import errors
@@ -94,7 +95,10 @@ def main(*grid_files: str) -> int:
     _check_size(plan_of, may_be_large=FLAGS.yes or is_dry)
     if is_dry:
         for name, plan in plan_of.items():
-            _print_tasks(plan, pathlib.Path(root) / name)
+            for task in plan.tasks:
+                print(f"# task {task.name}: {len(task.runs)} runs")
+                print(shlex.join(plan.command(task, pathlib.Path(root) / name)))
+            print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
         return 0
     if jobs is not None:
         slurm.check()
@@ -127,13 +131,6 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
             raise UserError(str(path), f"a second grid called {name}", advice="give each once")
         read[name] = grid
     return read
-
-
-def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
-    for task in plan.tasks:
-        print(f"# task {task.name}: {len(task.runs)} runs")
-        print(shlex.join(plan.command(task, directory)))
-    print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
 
 
 def _run(
@@ -226,7 +223,9 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
-        if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
+        # Results under more or fewer seeds go together where each run has its own trainer.
+        may_differ = name == "seeds" and not plans.is_grouped(plan.grid)
+        if before != now[name] and not may_differ:
             stored = f"results of {_STORED.get(name, f'{name} {before}')}"
             expected = "" if name in _STORED else str(now[name])
             advice = f"{_OTHER_ROOT}, or move them away"
@@ -246,7 +245,7 @@ def _run_tasks(
     num_waiting = sum(len(task.runs) for task in waiting)
     progress.start("runs", plan.num_runs, plan.num_runs - num_waiting)
 
-    def count(task: plans.SweepTask, content: dict[str, Any]) -> None:
+    def count(task: SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
             raise UserError(where, advice="mend that, and give the same command to go on")

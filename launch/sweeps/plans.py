@@ -174,11 +174,6 @@ class Plan:
         places = [self.model_dir, os.environ.get("PYTHONPATH", "")]
         return {"PYTHONPATH": os.pathsep.join(filter(None, places))}
 
-    @property
-    def keeps_other_seeds(self) -> bool:
-        """Whether results under more or fewer seeds go with these: each run has its own trainer."""
-        return not is_grouped(self.grid)
-
     def identity(self) -> dict[str, Any]:
         """Returns what has to be the same for results to belong together, as JSON has it."""
         grid = dataclasses.asdict(self.grid)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from launch.sweeps import grids, plans
+from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -33,7 +34,7 @@ DIVERGED = "diverged: a loss or a client's score is not finite; lower the rates"
 
 
 def of_run(
-    run: plans.SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
+    run: SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`."""
     by_split = {row["split"]: row for row in rows}
@@ -56,31 +57,24 @@ def of_run(
     return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
 
 
-def failed_run(run: plans.SweepRun, reason: str) -> dict[str, Any]:
+def failed_run(run: SweepRun, reason: str) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run that failed."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
 
 
-def path_of(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
+def path_of(directory: pathlib.Path, task: SweepTask) -> pathlib.Path:
     """Returns the path of a task's results."""
     return directory / "tasks" / f"{task.name}.json"
 
 
-def begun_path(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
+def begun_path(directory: pathlib.Path, task: SweepTask) -> pathlib.Path:
     """Returns the path of what is there once a task's training begins."""
     if task.group is None:
         return directory / "runs" / task.runs[0].run_id / "run.json"
     return directory / "scratch" / f"{task.name}.begun"
 
 
-def has_begun(directory: pathlib.Path, task: plans.SweepTask) -> bool:
-    """Returns whether a task's training has begun."""
-    return begun_path(directory, task).exists()
-
-
-def clients_path(
-    directory: pathlib.Path, task: plans.SweepTask, run: plans.SweepRun
-) -> pathlib.Path:
+def clients_path(directory: pathlib.Path, task: SweepTask, run: SweepRun) -> pathlib.Path:
     """Returns the table that has a run's clients; of a group only near its best setting."""
     if task.group is None:
         return directory / "runs" / run.run_id / "clients.csv"
@@ -127,7 +121,7 @@ def _check(content: Any) -> None:
                 float(row[name] or "nan")
 
 
-def is_finished(directory: pathlib.Path, task: plans.SweepTask) -> bool:
+def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:
     """Returns whether a task need not be run (again)."""
     content = load(path_of(directory, task))
     return content is not None and content["status"] == "finished"
@@ -169,7 +163,7 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
-    rows: dict[plans.SweepRun, dict[str, Any]] = {}
+    rows: dict[SweepRun, dict[str, Any]] = {}
     names = {"algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset}
     for task in plan.tasks:
         by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}

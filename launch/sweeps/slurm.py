@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from launch.sweeps import plans, processes, results
+from launch.sweeps.plans import SweepTask
 from motley_tff import commandline
 from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
@@ -36,7 +37,7 @@ _MAX_REQUEUES = 1000
 # submitit asks this variable which signal it is that says that time is running out.
 os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
 
-OnDone = Callable[[plans.SweepTask, dict[str, Any]], None]
+OnDone = Callable[[SweepTask, dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +101,7 @@ def check() -> None:
 
 def run(
     directory: pathlib.Path,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     max_parallel: int,
     on_done: OnDone,
     resources: Resources,
@@ -126,7 +127,7 @@ def run(
 def _submit(
     directory: pathlib.Path,
     name: str,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     max_parallel: int,
     resources: Resources,
 ) -> list[str]:
@@ -152,7 +153,7 @@ def _submit(
 
 def _wait(
     directory: pathlib.Path,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     job_ids: Sequence[str],
     on_done: OnDone,
 ) -> None:
@@ -177,7 +178,7 @@ def _wait(
 
 
 def _content(
-    directory: pathlib.Path, task: plans.SweepTask, job_id: str, is_late: bool
+    directory: pathlib.Path, task: SweepTask, job_id: str, is_late: bool
 ) -> dict[str, Any] | None:
     """Returns a task's results, or None if they are still to come."""
     path = results.path_of(directory, task)

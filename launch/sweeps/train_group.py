@@ -18,6 +18,7 @@ import numpy as np
 
 import datasets
 from launch.sweeps import plans, results
+from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
@@ -47,7 +48,7 @@ class GroupTraining:
     """Trains the runs of a task together, which has a group, by a trainer's configuration."""
 
     def __init__(
-        self, directory: pathlib.Path, plan: plans.Plan, task: plans.SweepTask, flags: config.Config
+        self, directory: pathlib.Path, plan: plans.Plan, task: SweepTask, flags: config.Config
     ):
         """Makes the data sets of all seeds and the weights that runs start from."""
         from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
@@ -151,7 +152,7 @@ class GroupTraining:
         mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
         return mean if metric.higher_is_better else -mean
 
-    def _rows(self, run: plans.SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
+    def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
         from motley_tff.experiment import rows  # With TensorFlow, 2.0 s.
 
