@@ -6,6 +6,7 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import sys
@@ -203,6 +204,16 @@ def _plugins(grid: grids.Grid) -> dict[str, str]:
     plugins = {name: origin for name, origin in algorithms.plugged().items() if name in names}
     plugin = datasets.packages.installed().get(grid.dataset)
     return plugins if plugin is None else {**plugins, grid.dataset: plugin.origin}
+
+
+def load(directory: pathlib.Path) -> Plan:
+    """Returns the plan of the sweep in a directory; UserError if none was begun there."""
+    try:
+        return from_record(json.loads((directory / "run.json").read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        expected = "run.json, which says what to train"
+        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
+        raise UserError(str(directory), None, expected, advice) from error
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:

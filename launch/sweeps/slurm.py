@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import json
 import os
 import pathlib
 import re
@@ -26,6 +25,7 @@ from launch.sweeps.plans import SweepTask
 from motley_tff import commandline
 from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 
 # Slurm's default MaxArraySize is 1001.
 _MAX_JOBS = 1000
@@ -44,10 +44,10 @@ OnDone = Callable[[SweepTask, dict[str, Any]], None]
 class Resources:
     """What a job asks for; None: left to Slurm. One at its time limit goes on in another job."""
 
-    cpus: int = 1
-    hours: float = 12.0
-    memory_gb: float | None = None
-    partition: str | None = None
+    cpus_per_task: int = option(1, "Cores for each task", lower=1)
+    slurm_partition: str | None = option(None, "Partition (default: the cluster's)")
+    slurm_hours: float = option(12.0, "Time limit of a job, which then goes on in another")
+    slurm_memory_gb: float | None = option(None, "Memory of a job (default: the partition's)")
 
 
 class Job:
@@ -59,8 +59,7 @@ class Job:
 
     def __call__(self, number: int) -> None:
         """Runs a task, unless it is finished."""
-        record = json.loads((self._directory / "run.json").read_text(encoding="utf-8"))
-        plan = plans.from_record(record)
+        plan = plans.load(self._directory)
         task = plan.tasks[number]
         if results.is_finished(self._directory, task):
             return
@@ -134,10 +133,13 @@ def _submit(
     import submitit  # Takes 80 ms.
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
-    options = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}
-    options |= {"partition": resources.partition} if resources.partition else {}
+    options = (
+        {"mem": f"{round(resources.slurm_memory_gb * 1024)}MB"} if resources.slurm_memory_gb else {}
+    )
+    options |= {"partition": resources.slurm_partition} if resources.slurm_partition else {}
     executor.update_parameters(
-        job_name=name, time=max(1, round(60 * resources.hours)), cpus_per_task=resources.cpus,
+        job_name=name, time=max(1, round(60 * resources.slurm_hours)),
+        cpus_per_task=resources.cpus_per_task,
         array_parallelism=max_parallel, stderr_to_stdout=True,
         additional_parameters={"requeue": True}, **options,
     )  # fmt: skip

@@ -8,7 +8,6 @@ The same flags, algorithms, streams and rules of choice as a trainer for each ru
 import dataclasses
 import functools
 import importlib
-import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from launch.sweeps import plans, results
 from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, run_directory
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
@@ -31,13 +29,7 @@ from trainers import config
 def main(directory: str, number: str) -> None:
     """Trains the runs of one task of the sweep in `directory`."""
     folder = pathlib.Path(directory)
-    try:
-        record = (folder / "run.json").read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        expected = "run.json, which says what to train"
-        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
-        raise UserError(str(folder), None, expected, advice) from error
-    plan = plans.from_record(json.loads(record))
+    plan = plans.load(folder)
     task = plan.tasks[int(number)]
     importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.
     commandline.parse([plan.grid.trainer, *plan.arguments(task.runs[0], folder)])
