@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launch.benchmarks import ALL_THREADS, ONE_CLIENT, SGEMM, TORCH
-from launch.benchmarks.measuring import Contender
+from launch.benchmarks.measuring import ALL_THREADS, ONE_CLIENT, SGEMM, TORCH, Contender
 from motley_tff.files import text_tables
 
 

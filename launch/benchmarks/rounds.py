@@ -14,8 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from launch.benchmarks import ALL_THREADS, ONE_CLIENT, SGEMM, TORCH
-from launch.benchmarks.measuring import BenchmarkError, Contender, Sizes
+from launch.benchmarks.measuring import (
+    ALL_THREADS,
+    ONE_CLIENT,
+    SGEMM,
+    TORCH,
+    BenchmarkError,
+    Contender,
+    Sizes,
+)
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends import base, sequential
 from motley_tff.core import algorithm as algorithm_lib, cores, random_streams, task as task_lib
