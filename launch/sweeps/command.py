@@ -182,10 +182,8 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
     for name, plan in plan_of.items():
         seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
         days += plan.num_runs * seconds / 86400
-        counts.append(
-            f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
-            f"{plan.num_runs} runs"
-        )
+        settings = f"{plan.grid.num_points} settings x {plan.num_seeds} seeds"
+        counts.append(f"{name}: {settings} are {plan.num_runs} runs")
     work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
     raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
 

@@ -22,11 +22,7 @@ from motley_tff.algorithms import FineTuning
 from motley_tff.backends import run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
-from motley_tff.experiment.config import (
-    EvaluationConfig,
-    LoopConfig,
-    WarmStartConfig,
-)
+from motley_tff.experiment.config import EvaluationConfig, LoopConfig, WarmStartConfig
 from trainers import algorithm_flags, optimizer_flags
 from trainers.algorithm_flags import ExperimentOptions
 
