@@ -7,7 +7,6 @@ import csv
 import dataclasses
 import io
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 from datasets.options import DataOptions
@@ -23,13 +22,22 @@ def text() -> str:
     """Returns the table: a row for each flag of each dataclass, in the order of their names."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for trainer in TRAINERS:
-        for kind in _kinds(trainer):
-            for option in options.options(kind, trainer):
-                key = (option.name.flag, f"{_owner(kind, option).__name__}.{option.name.field}")
-                row = rows.setdefault(key, _row(*key, option))
-                name = trainer.removesuffix("_trainer")
-                if name not in row["trainers"].split():
-                    row["trainers"] = f"{row['trainers']} {name}".strip()
+        others, name = algorithms.plugged(), trainer.removesuffix("_trainer")
+        named = {**algorithm_flags.kinds_of(trainer), **algorithms.personalizations_of(trainer)}
+        kinds: list[Any] = [DataOptions, *algorithm_flags.beside(trainer)]
+        kinds += [kind for name, kind in named.items() if name not in others]
+        for kind, option in ((k, o) for k in kinds for o in options.options(k, trainer)):
+            key = (option.name.flag, f"{_owner(kind, option).__name__}.{option.name.field}")
+            default = option.default if option.default is not None else ""
+            if isinstance(default, tuple):
+                default = ",".join(map(str, default))
+            row = rows.setdefault(key, {
+                "flag": key[0], "python": key[1], "default": str(default),
+                "expected": option.expected, "only_with": " ".join(option.owners), "trainers": "",
+                "meaning": option.meaning,
+            })  # fmt: skip
+            if name not in row["trainers"].split():
+                row["trainers"] = f"{row['trainers']} {name}".strip()
     file = io.StringIO()
     writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -37,30 +45,11 @@ def text() -> str:
     return file.getvalue()
 
 
-def _kinds(trainer: str) -> Iterator[Any]:
-    """Yields the dataclasses of a trainer's flags, an algorithm's base once."""
-    others = algorithms.plugged()
-    yield from (DataOptions, *algorithm_flags.beside(trainer))
-    kinds = {**algorithm_flags.kinds_of(trainer), **algorithms.personalizations_of(trainer)}
-    yield from (kind for name, kind in kinds.items() if name not in others)
-
-
 def _owner(kind: Any, option: options.Option) -> Any:
     """Returns the first of a dataclass's bases that has the option as it has it."""
     bases = [base for base in reversed(kind.__mro__) if dataclasses.is_dataclass(base)]
     same = (option.name.field, option.default)
     return next(b for b in bases if same in [(o.name.field, o.default) for o in options.options(b)])
-
-
-def _row(flag: str, field: str, option: options.Option) -> dict[str, str]:
-    default = "" if option.default is None else option.default
-    if isinstance(default, tuple):
-        default = ",".join(f"{item}" for item in default)
-    only_with = " ".join(option.owners)
-    return {
-        "flag": flag, "python": field, "default": str(default), "expected": option.expected,
-        "only_with": only_with, "trainers": "", "meaning": option.meaning,
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

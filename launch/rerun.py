@@ -157,15 +157,14 @@ def _command(
     """Returns the trainer's command line: the flags that decided the numbers, and the data, which
     may have `moved`.
     """
-    command = [str(argument) for argument in record["command"]]
-    trainer = str(record.get("trainer") or pathlib.Path(command[0]).stem)
+    trainer = str(record.get("trainer") or pathlib.Path(str(record["command"][0])).stem)
     if trainer not in TRAINERS:
         raise UserError(str(run), f"a run of {trainer}", f"one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
     defaults = config.default_flags(trainer)
     arguments = {
         **{k: v for k, v in record["flags"].items() if k not in defaults or v != defaults[k]},
-        **_places(record, command),
+        **_places(record),
         **moved,
         # Silos' cohort, also where it is as large as the flag's default, which is that of devices.
         **{k: v for k, v in record.get("silos_a_round", {}).items() if v is not None},
@@ -176,12 +175,12 @@ def _command(
     return [sys.executable, "-m", f"trainers.{trainer}", *texts]
 
 
-def _places(record: Mapping[str, Any], command: list[str]) -> dict[str, Any]:
+def _places(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns where the data were: as run.json says, or, in an older one, the run's command."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in _PLACES:
         parser.add_argument(f"--{name}", f"-{name}", nargs="?")
-    older = vars(parser.parse_known_args(command)[0])
+    older = vars(parser.parse_known_args(map(str, record["command"]))[0])
     return {name: record.get(name, older[name]) for name in _PLACES}
 
 

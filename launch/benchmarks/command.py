@@ -17,7 +17,6 @@ import sys
 
 from absl import flags
 
-from launch import benchmarks
 from launch.benchmarks import measuring, report
 from motley_tff import commandline
 from motley_tff.core import cores, errors
@@ -27,16 +26,16 @@ from trainers import option_flags
 FLAGS = flags.FLAGS
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy")
 
-flags.DEFINE_list("workloads", list(benchmarks.REGISTRY), "What to measure, separated by commas.")
+flags.DEFINE_list("workloads", list(measuring.REGISTRY), "What to measure, separated by commas.")
 flags.DEFINE_integer("repeats", 5, "Runs of each contender.", lower_bound=1)
 flags.DEFINE_string("json", None, "File that gets all numbers as JSON; - for stdout, no table.")
 for _flag in option_flags.make("", [measuring.Sizes]).values():
     flags.DEFINE_flag(_flag.flag)
 
 
-@flags.validator("workloads", f"expected some of {', '.join(benchmarks.REGISTRY)}")
+@flags.validator("workloads", f"expected some of {', '.join(measuring.REGISTRY)}")
 def _are_workloads(names: list[str]) -> bool:
-    return bool(names) and set(names) <= set(benchmarks.REGISTRY)
+    return bool(names) and set(names) <= set(measuring.REGISTRY)
 
 
 def main() -> None:

@@ -3,6 +3,10 @@
 One process for each thread setting of a workload. The parent, which never imports TensorFlow, tells
 the children which contender to run next, so that those of all processes take turns and a slow spell
 of the machine hits all of them alike.
+
+A workload is a context manager of its name, called with `(sizes, threads)`, that yields its `Plan`.
+It runs in a process of its own for each thread setting that is listed here, because TensorFlow's
+threads belong to a process.
 """
 
 import atexit
@@ -24,12 +28,28 @@ from typing import Any, NamedTuple
 import psutil
 from absl import flags
 
-from launch import benchmarks
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
 
 _END_SECONDS = 10.0
+# Threads within an operation in each of a workload's processes.
+ALL_THREADS, ONE_THREAD = 0, 1
+
+# Names of contenders, or how they begin, that the others' times are compared with.
+ONE_CLIENT, TORCH, SGEMM = (
+    "sequential, one client at a time", "PyTorch, ", "matrix product (SGEMM)",
+)  # fmt: skip
+
+# {name: (the module that has it, the thread settings of its processes)}
+REGISTRY: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "emnist_cnn": ("models", (ALL_THREADS, ONE_THREAD)),
+    "stackoverflow_lstm": ("models", (ALL_THREADS, ONE_THREAD)),
+    "landmark_mobilenet": ("models", (ALL_THREADS, ONE_THREAD)),
+    "ted_transformer": ("models", (ALL_THREADS, ONE_THREAD)),
+    "school_fedavg": ("models", (ALL_THREADS,)),
+    "population": ("population", (ONE_THREAD,)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +112,7 @@ class Contender:
     """Something to measure, and its measurements.
 
     Attributes:
-      name: How the table calls it; those of `benchmarks` are what the others are compared with.
+      name: How the table calls it; `ONE_CLIENT` and its like are what the others are compared with.
       run: Does so many rounds of the work; may return numbers that are worth showing, of the same
         names as the other contenders. Before anything is timed it does one. None in the parent.
       amount: How many a run has.
@@ -124,7 +144,7 @@ Plan = tuple[str, Sequence[Contender]]
 
 def run_workload(name: str, sizes: Sizes, repeats: int) -> Plan:
     """Measures a workload's contenders in turn; returns its title, and them in their order."""
-    _, settings = benchmarks.REGISTRY[name]
+    _, settings = REGISTRY[name]
     # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
     context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
     children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore) for _ in settings]
@@ -173,7 +193,7 @@ def _open(workload: str, sizes: Sizes, threads: int) -> Plan:
     import tensorflow as tf  # Takes 3 s, and the parent does without.
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    module = f"{benchmarks.__name__}.{benchmarks.REGISTRY[workload][0]}"
+    module = f"launch.benchmarks.{REGISTRY[workload][0]}"
     stack = contextlib.ExitStack()
     # These run in reverse.
     atexit.register(gc.collect)

@@ -17,7 +17,7 @@ from datasets.kinds import classification, next_words
 from datasets.models import mobilenet_v2, stackoverflow_lstm as lstm, ted_transformer as ted
 from datasets.options import DataOptions
 from datasets.readers import files
-from launch.benchmarks import rounds, torch_process
+from launch.benchmarks import rounds
 from launch.benchmarks.measuring import Contender, Plan, Sizes
 from motley_tff.backends import vectorized
 from motley_tff.backends.tff import backend as tff_backend
@@ -129,7 +129,7 @@ def _plan(
     work: str, setup: rounds.Setup, model: str, sizes: Sizes, threads: int, *others: Contender
 ) -> Iterator[Plan]:
     title = f"one FedAvg round of {work}, batch {setup.batch_size}"
-    with torch_process.contenders(setup, model, sizes, threads) as torch:
+    with rounds.torch_contenders(setup, model, sizes, threads) as torch:
         yield title, [*rounds.sequential_only(setup, threads), *torch, *others]
 
 

@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launch.benchmarks import ALL_THREADS, ONE_CLIENT, SGEMM, TORCH
-from launch.benchmarks.measuring import Contender
+from launch.benchmarks.measuring import ALL_THREADS, ONE_CLIENT, SGEMM, TORCH, Contender
 from motley_tff.files import text_tables
 
 
@@ -86,7 +85,10 @@ def to_text(table: dict[str, Any]) -> str:
         for row in rows
         if row["scale"] != 1
     ]
-    facts = [{name: _fact(value) for name, value in row["facts"].items()} for row in rows]
+    facts = [
+        {name: "diverged" if v is None else f"{v:.4g}" for name, v in row["facts"].items()}
+        for row in rows
+    ]
     if sum(map(bool, facts)) > 1:
         columns += [[name, *(shown.get(name, "") for shown in facts)] for name in facts[0]]
     else:
@@ -94,7 +96,3 @@ def to_text(table: dict[str, Any]) -> str:
             notes += [f"{row['name']}: {name}: {fact}" for name, fact in shown.items()]
     lines = [*text_tables.aligned(list(zip(*columns, strict=True))), *notes]
     return "\n".join([f"{table['workload']}: {table['title']}", *(f"  {x}" for x in lines)]) + "\n"
-
-
-def _fact(value: float | None) -> str:
-    return "diverged" if value is None else f"{value:.4g}"

@@ -58,7 +58,11 @@ def show(rows: Rows, notes: Sequence[str]) -> None:
     names = [n for n in (*scores.DISTANCES, *scores.NEIGHBORS) if f"{n}_all" in rows[0]]
     for kind in (scores.DISTANCES, scores.NEIGHBORS):
         if columns := [f"{n}_{form}" for n in kind if n in names for form in scores.FORMS]:
-            _table(rows[:_NUM_SHOWN], columns)
+            lines = [("generated", "examples", *columns)]
+            for row in rows[:_NUM_SHOWN]:
+                cells = (_score(row, column) for column in columns)
+                lines.append((_label(row), str(row["num_examples"]), *cells))
+            print("\n".join(text_tables.aligned(lines)), end="\n\n")
     if len(rows) > _NUM_SHOWN:
         print(f"The first {_NUM_SHOWN} of {len(rows)} sets; --output=FILE.csv gets all.")
     for row in rows:
@@ -70,14 +74,6 @@ def show(rows: Rows, notes: Sequence[str]) -> None:
         print("  " + ", ".join(_disagreement(rows, name) for name in names))
     for note in notes:
         print(f"note: {printable(note)}")
-
-
-def _table(rows: Rows, columns: Sequence[str]) -> None:
-    lines = [("generated", "examples", *columns)]
-    for row in rows:
-        cells = (_score(row, column) for column in columns)
-        lines.append((_label(row), str(row["num_examples"]), *cells))
-    print("\n".join(text_tables.aligned(lines)), end="\n\n")
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -26,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from launch.metrics import output as metrics_output, tables as metrics_tables, workbook
+from launch.metrics.output import ShownTable
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
 from motley_tff.tables import client_tables, reading
+from motley_tff.tables.client_tables import Evaluation
 from trainers import option_flags
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ def main(*paths: str) -> None:
         raise UserError(str(scores[0]), "scores", "clients as in others", "give one kind")
     if options.secure_average and not scores:
         raise UserError("--secure_average", files[0], "a scores.csv", _LEAVE_OUT)
-    clients: metrics_output.ShownTable | None
+    clients: ShownTable | None
     if not scores:
         table, clients = _of_clients(files, options)
     elif options.compare or options.is_quantum:
@@ -193,7 +195,7 @@ def _sheets(files: Sequence[pathlib.Path], options: _MetricsOptions) -> list[wor
 
 def _of_clients(
     paths: Sequence[pathlib.Path], options: _MetricsOptions
-) -> tuple[metrics_output.ShownTable, metrics_output.ShownTable | None]:
+) -> tuple[ShownTable, ShownTable | None]:
     """Returns the table and, where asked for, one with a row per client."""
     evaluations = _evaluations(paths, options)
     if options.compare:
@@ -210,9 +212,7 @@ def _of_clients(
     return metrics_tables.summary(evaluations), None
 
 
-def _evaluations(
-    paths: Iterable[pathlib.Path], options: _MetricsOptions
-) -> list[client_tables.Evaluation]:
+def _evaluations(paths: Iterable[pathlib.Path], options: _MetricsOptions) -> list[Evaluation]:
     """Returns the chosen evaluations of all files, under names of their runs that no two share."""
     tables = _chosen(paths, options)
     names = _names(tables, options)

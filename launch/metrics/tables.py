@@ -1,12 +1,13 @@
 """The tables of `motley_metrics`: rows of statistics from tables of clients and of scores."""
 
 import dataclasses
+import functools
+import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from launch.metrics import secure_averages
 from launch.metrics.output import ShownTable
 from motley_tff import metrics
 from motley_tff.core import candidate_labels
@@ -17,7 +18,8 @@ from motley_tff.metrics import (
     roc_auc,
     statistics,
 )
-from motley_tff.tables import client_tables, columns as columns_lib, comparable
+from motley_tff.tables import columns as columns_lib, comparable
+from motley_tff.tables.client_tables import Evaluation
 
 if TYPE_CHECKING:
     import pandas as pd  # Takes 0.3 s.
@@ -32,15 +34,24 @@ _DIFFERENCES = {
     "wilcoxon_p": "wilcoxon_p",
     "pct_clients_worse": "pct_clients_hurt",
 }
+_PARTS = {"improves": quantum_lib.improved, "decreases": quantum_lib.decreased}
 _COMPARED = ("run_id", "algorithm", "round", "split")
 _ROC_AUC = (
     "num_clients", "num_one_class_clients", "num_diverged", *roc_auc.RocAuc._fields,
     "negatives_statistic", "negatives_p", "positives_statistic", "positives_p", "equals_pooled",
 )  # fmt: skip
+SECURE = tuple(f"secure_{name}" for name in roc_auc.RocAuc._fields if name != "pooled")
 _ROC_AUC_CLIENT = ("client_id", "roc_auc", "num_positives", "num_negatives")
 
 
-def _name(evaluation: client_tables.Evaluation) -> str:
+# Those of several runs, rounds and splits; those of runs, by their names.
+Evaluations = Sequence[Evaluation]
+Runs = Mapping[str, Evaluation]
+# Rows of what was asked for, and a row for each client.
+Tables = tuple[ShownTable, ShownTable]
+
+
+def _name(evaluation: Evaluation) -> str:
     keys = evaluation.keys
     return " ".join(str(keys[key]) for key in ("run_id", "round", "split") if key in keys)
 
@@ -50,7 +61,7 @@ def _present(columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> tuple
     return tuple(name for name in columns if any(name in row for row in rows))
 
 
-def summary(evaluations: Sequence[client_tables.Evaluation]) -> ShownTable:
+def summary(evaluations: Evaluations) -> ShownTable:
     """Returns what `summary.csv` says, computed from the clients: a row per evaluation."""
     rows = [summary_row(evaluation) for evaluation in evaluations]
     options = columns_lib.of_task("cross_silo", with_ood=True)
@@ -58,7 +69,7 @@ def summary(evaluations: Sequence[client_tables.Evaluation]) -> ShownTable:
     return ShownTable(columns, rows, [n for e in evaluations for n in _summary_notes(e)])
 
 
-def summary_row(evaluation: client_tables.Evaluation) -> dict[str, Any]:
+def summary_row(evaluation: Evaluation) -> dict[str, Any]:
     """Returns an evaluation's row of `summary.csv`."""
     values, rows = evaluation.values, evaluation.rows
     row: dict[str, Any] = {**evaluation.keys, **metrics.summarize(values)}
@@ -80,7 +91,7 @@ def _candidate(rows: "pd.DataFrame", column: str) -> str | None:
     return candidate_labels.of_clients(rows[column].unique()) if column in rows else None
 
 
-def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
+def _summary_notes(evaluation: Evaluation) -> Iterable[str]:
     values, name = evaluation.values, _name(evaluation)
     if not evaluation.is_personalized:
         yield f"{name}: one model, called the baseline; no personalized values, no gains"
@@ -96,9 +107,7 @@ def _summary_notes(evaluation: client_tables.Evaluation) -> Iterable[str]:
         yield f"{name}: no client's value changes, so there is no wilcoxon_p"
 
 
-def compare(
-    evaluations: Sequence[client_tables.Evaluation], anyway: bool = False
-) -> tuple[ShownTable, ShownTable]:
+def compare(evaluations: Evaluations, anyway: bool = False) -> Tables:
     """Returns runs side by side on the clients that all have, and a row for each client.
 
     Differences are from the first run of the same split and seed, positive where a run is better. A
@@ -142,11 +151,9 @@ def compare(
     return ShownTable(_present(columns, rows), rows, notes), own
 
 
-def _by_split(
-    evaluations: Sequence[client_tables.Evaluation], has_seeds: bool
-) -> dict[str, dict[str, client_tables.Evaluation]]:
+def _by_split(evaluations: Evaluations, has_seeds: bool) -> dict[str, dict[str, Evaluation]]:
     """Returns `{split: {run: evaluation}}`; those of several seeds are apart."""
-    by_split: dict[str, dict[str, client_tables.Evaluation]] = {}
+    by_split: dict[str, dict[str, Evaluation]] = {}
     for evaluation in evaluations:
         split = evaluation.keys.get("split", "")
         if has_seeds:
@@ -161,7 +168,7 @@ def _by_split(
 
 def _join(
     split: str,
-    runs: Mapping[str, client_tables.Evaluation],
+    runs: Runs,
     anyway: bool,
     baselines: Sequence[str] = (),
 ) -> tuple["pd.DataFrame", list[str]]:
@@ -188,11 +195,8 @@ def _join(
     joined = pd.concat(columns, axis=1, join="inner")
     if joined.empty:
         raise UserError(", ".join(columns), "no client that is in all", "the same clients")
-    unlike = comparable.check(
-        {name: run.data for name, run in runs.items()},
-        {name: run.rows for name, run in runs.items()},
-        anyway,
-    )
+    data, rows = ({n: getattr(run, part) for n, run in runs.items()} for part in ("data", "rows"))
+    unlike = comparable.check(data, rows, anyway)
     joined, notes = _without_missing(split, joined, next(iter(runs.values())).values)
     return joined, unlike + notes + [
         f"{name} {split}: {len(absent)} clients are not in all runs and left out: "
@@ -223,16 +227,10 @@ def _without_missing(
     return joined, notes
 
 
-def _compared(
-    run: client_tables.Evaluation, values: "pd.Series", first: "pd.Series | None"
-) -> dict[str, Any]:
-    ids, numbers, before = (
-        values.index.to_numpy(),
-        values.to_numpy(),
-        values if first is None else first,
-    )
-    higher = run.values.higher_is_better
-    pair = client_values.ClientValues(ids, before.to_numpy(), numbers, higher, None)
+def _compared(run: Evaluation, values: "pd.Series", first: "pd.Series | None") -> dict[str, Any]:
+    before, higher = values if first is None else first, run.values.higher_is_better
+    arrays = (values.index.to_numpy(), before.to_numpy(), values.to_numpy())
+    pair = client_values.ClientValues(*arrays, higher, None)
     row = _counted(run, values) | {
         "num_diverged": int(np.sum(pair.has_diverged("personalized"))),
         "mean": statistics.mean(pair, "personalized"),
@@ -252,11 +250,11 @@ def _client_rows(
 
 
 def quantum(
-    evaluations: Sequence[client_tables.Evaluation],
-    global_runs: Sequence[client_tables.Evaluation] | None,
-    local_runs: Sequence[client_tables.Evaluation] | None,
+    evaluations: Evaluations,
+    global_runs: Evaluations | None,
+    local_runs: Evaluations | None,
     anyway: bool = False,
-) -> tuple[ShownTable, ShownTable]:
+) -> Tables:
     """Returns the quantum of improvement of each evaluation, and a row for each client.
 
     The global models are the baselines of `global_runs`, of each evaluation without them; the local
@@ -280,18 +278,18 @@ def quantum(
         )  # fmt: skip
         statistics_of_gains = {name: f(gains) for name, f in quantum_lib.QUANTUM.items()}
         rows.append(_counted(evaluation, gains) | statistics_of_gains)
-        notes += [*left_out, *_quantum_notes(_name(evaluation), gains)]
+        notes += left_out
+        verbs = [verb for verb, part in _PARTS.items() if not len(part(gains))]
+        nobody = "{}: nobody {}, so what is over those that do is empty"
+        notes += [nobody.format(_name(evaluation), verb) for verb in verbs]
         clients.append((evaluation.keys, joined.assign(quantum=gains)))
     columns = (*_COMPARED, "num_clients", "num_left_out", *quantum_lib.QUANTUM)
     client_columns = (*_COMPARED, "client_id", "personalized", "global", "local", "quantum")
-    return ShownTable(_present(columns, rows), rows, notes), ShownTable(
-        client_columns, _client_rows(clients)
-    )
+    own = ShownTable(client_columns, _client_rows(clients))
+    return ShownTable(_present(columns, rows), rows, notes), own
 
 
-def _of_split(
-    flag: str, evaluations: Sequence[client_tables.Evaluation], keys: Mapping[str, Any]
-) -> client_tables.Evaluation:
+def _of_split(flag: str, evaluations: Evaluations, keys: Mapping[str, Any]) -> Evaluation:
     """Returns the one evaluation of a split, of several seeds that of the same one; `_join` tells
     whether one of another seed is scored on the same.
     """
@@ -305,21 +303,13 @@ def _of_split(
     return matching[0]
 
 
-def _counted(evaluation: client_tables.Evaluation, clients: Sized) -> dict[str, Any]:
+def _counted(evaluation: Evaluation, clients: Sized) -> dict[str, Any]:
     """Returns an evaluation's keys, and how many of its clients count."""
     counts = {"num_clients": len(clients), "num_left_out": len(evaluation.rows) - len(clients)}
     return {**evaluation.keys, **counts}
 
 
-def _quantum_notes(name: str, gains: np.ndarray) -> Iterable[str]:
-    for part, verb in ((quantum_lib.improved, "improves"), (quantum_lib.decreased, "decreases")):
-        if not len(part(gains)):
-            yield f"{name}: nobody {verb}, so what is over those that do is empty"
-
-
-def roc_aucs(
-    tables: Iterable["pd.DataFrame"], is_secure: bool = False
-) -> tuple[ShownTable, ShownTable]:
+def roc_aucs(tables: Iterable["pd.DataFrame"], is_secure: bool = False) -> Tables:
     """Returns pooled and averaged ROC-AUC of each model in scores, and a row for each client; with
     `is_secure` also the averages that TFF's secure aggregation gives.
     """
@@ -336,18 +326,17 @@ def roc_aucs(
                 aucs = roc_auc.of_clients(ids, labels, scores)
                 each.append(aucs)
                 rows.append({**keys, "model": model, **_roc_auc_row(ids, labels, scores, aucs)})
-                clients.extend(
-                    {**keys, "model": model, **dict(zip(_ROC_AUC_CLIENT, values, strict=True))}
-                    for values in zip(*aucs, strict=True)
-                )
+                for values in zip(*aucs, strict=True):
+                    own = dict(zip(_ROC_AUC_CLIENT, values, strict=True))
+                    clients.append({**keys, "model": model, **own})
     if is_secure:
-        for row, averages in zip(rows, secure_averages.averages(each), strict=True):
+        for row, averages in zip(rows, secure_averages(each), strict=True):
             row |= averages
     has_classes = any(row["class"] for row in rows)
     model_keys = (*_COMPARED, *(["class"] if has_classes else []), "model")
-    columns = (*model_keys, *_ROC_AUC, *(secure_averages.COLUMNS if is_secure else ()))
-    own = ShownTable((*model_keys, *_ROC_AUC_CLIENT), clients)
-    return ShownTable(columns, rows, list(_roc_auc_notes(rows))), own
+    columns = (*model_keys, *_ROC_AUC, *(SECURE if is_secure else ()))
+    notes = list(_roc_auc_notes(rows))
+    return ShownTable(columns, rows, notes), ShownTable((*model_keys, *_ROC_AUC_CLIENT), clients)
 
 
 def _roc_auc_row(
@@ -376,3 +365,28 @@ def _roc_auc_notes(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
                 f"{model}: {lost} clients have one class only; averages leave them out, the pooled "
                 "value does not"
             )
+
+
+def secure_averages(groups: Sequence[roc_auc.ClientRocAucs]) -> list[dict[str, float]]:
+    """Returns each group's averages, by their columns, from one secure sum over all clients.
+
+    A client sends, for every group and average, its weight as a share of the largest, and its
+    ROC-AUC times that: the sums' ratio is the average. How large weights can be is agreed on
+    before; here it is the largest there is. Pooled values cannot be had in this way.
+    """
+    if not groups:
+        return []
+    from motley_tff.backends.tff.secure_sum import secure_sum  # TFF takes seconds to import.
+
+    ids = np.unique(np.concatenate([group.client_ids for group in groups]))
+    sent = np.zeros((len(ids), len(groups), len(SECURE), 2), np.float64)
+    for i, group in enumerate(groups):
+        rows = np.searchsorted(ids, group.client_ids)
+        for j, weights in enumerate(roc_auc.weights(group).values()):
+            shares = weights / max(1, weights.max())
+            sent[rows, i, j] = np.stack([shares * np.nan_to_num(group.roc_auc), shares], axis=1)
+    warn = functools.partial(print, file=sys.stderr)
+    sums = secure_sum(sent.reshape(len(ids), -1), warn).reshape(sent.shape[1:])
+    with np.errstate(invalid="ignore"):  # Of no client with both classes there is no average.
+        means = sums[..., 0] / sums[..., 1]
+    return [dict(zip(SECURE, row.tolist(), strict=True)) for row in means]

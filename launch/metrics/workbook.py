@@ -72,8 +72,9 @@ def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
     if sheet.header:
         worksheet.autofilter(0, 0, len(sheet.rows), len(sheet.header) - 1)
     for c, name in enumerate(sheet.header):
-        cells = [name, *(_shown(row[c]) for row in sheet.rows[:_SAMPLED])]
-        worksheet.set_column(c, c, min(_WIDEST, 2 + max(map(len, cells))))
+        cells = (row[c] for row in sheet.rows[:_SAMPLED])
+        texts = [cell if isinstance(cell, str) else f"{cell or 0:.9g}" for cell in cells]
+        worksheet.set_column(c, c, min(_WIDEST, 2 + max(map(len, [name, *texts]))))
         worksheet.write_string(0, c, name, header_format)
     for r, row in enumerate(sheet.rows, 1):
         for c, cell in enumerate(row):
@@ -91,10 +92,6 @@ def _plain(text: str) -> str:
     if text.startswith("<r>") and text.endswith("</r>"):
         return f'<r><t xml:space="preserve">{html.escape(text, quote=False)}</t></r>'
     return text
-
-
-def _shown(cell: Any) -> str:
-    return "" if cell is None else cell if isinstance(cell, str) else f"{cell:.9g}"
 
 
 def of_table(name: str, table: ShownTable, source: str) -> Sheet:

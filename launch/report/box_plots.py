@@ -26,17 +26,12 @@ def data(comparison: Comparison) -> pd.DataFrame:
 
 
 def _clients(series: Series) -> pd.DataFrame | None:
-    tables = [
-        pd.DataFrame(
-            {
-                "algorithm": series.label,
-                "client": run.values.client_ids,
-                "global": run.values.baseline if run.has_trained_baseline else np.nan,
-                "personalized": run.values.personalized,
-            }
-        )
-        for run in series.runs
-    ]
+    tables = []
+    for run in series.runs:
+        before = run.values.baseline if run.has_trained_baseline else np.nan
+        models = dict(zip(MODELS, (before, run.values.personalized), strict=True))
+        columns = {"algorithm": series.label, "client": run.values.client_ids, **models}
+        tables.append(pd.DataFrame(columns))
     table = pd.concat(tables, ignore_index=True)
     return table if np.isfinite(table["personalized"]).any() else None
 
@@ -55,11 +50,8 @@ def limits(clients: pd.DataFrame) -> tuple[float, float]:
     )
     low, high = min(box["whislo"] for box in after), max(box["whishi"] for box in after)
     span = (high - low) or abs(high) or 1.0
-    near = [
-        box
-        for box in before
-        if box["whislo"] > low - _FAR * span and box["whishi"] < high + _FAR * span
-    ]
+    ends = (low - _FAR * span, high + _FAR * span)
+    near = [box for box in before if ends[0] < box["whislo"] and box["whishi"] < ends[1]]
     low = min([low, *(box["whislo"] for box in near)])
     high = max([high, *(box["whishi"] for box in near)])
     margin = 0.06 * ((high - low) or span)
@@ -77,7 +69,13 @@ def draw(clients: pd.DataFrame, comparison: Comparison, styles: style.Styles) ->
         before, after = (_finite(group, model) for model in MODELS)
         if len(before):
             _box(ax, before, place - 0.19, "white", "////")
-            _say_if_outside(ax, ends, float(np.median(before)), place - 0.19)
+            median = float(np.median(before))
+            if median > ends[1]:
+                words = f"median {median:.3g} →"
+                ax.text(ends[1], place - 0.19, words, ha="right", va="center", fontsize=6)
+            elif median < ends[0]:
+                words = f"← median {median:.3g}"
+                ax.text(ends[0], place - 0.19, words, ha="left", va="center", fontsize=6)
         _box(ax, after, place + 0.19, styles[label].colour, "")
     ax.set_yticks(range(number), names)
     label = f"{comparison.metric_label}, a test client each"
@@ -102,13 +100,6 @@ def _box(ax, values: np.ndarray, place: float, colour: str, hatch: str) -> None:
     )  # fmt: skip
     drawn["boxes"][0].set(facecolor=colour, hatch=hatch)
     drawn["fliers"][0].set_rasterized(len(values) > style.MAX_VECTOR_POINTS)
-
-
-def _say_if_outside(ax, ends: tuple[float, float], median: float, place: float) -> None:
-    if median > ends[1]:
-        ax.text(ends[1], place, f"median {median:.3g} →", ha="right", va="center", fontsize=6)
-    elif median < ends[0]:
-        ax.text(ends[0], place, f"← median {median:.3g}", ha="left", va="center", fontsize=6)
 
 
 def numbers(clients: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]]:

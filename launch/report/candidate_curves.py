@@ -23,9 +23,11 @@ from launch.report import deltas, style
 from launch.report.comparisons import Comparison
 from launch.report.runs import ReportedRun
 from motley_tff.core import candidate_labels, candidates as candidates_lib
-from motley_tff.metrics import client_values, hurt, statistics
+from motley_tff.core.candidate_labels import Kind
+from motley_tff.metrics import hurt, statistics
+from motley_tff.metrics.client_values import ClientValues
 
-AXES: dict[candidate_labels.Kind, str] = {
+AXES: dict[Kind, str] = {
     "rate": "fine-tuning learning rate",
     "coefficient": "weight of the neighbours (0 = global model)",
     "epoch": "fine-tuning epochs",
@@ -33,9 +35,7 @@ AXES: dict[candidate_labels.Kind, str] = {
 SIZE = "share of the personalization set used (%)"
 
 
-def _curves(
-    comparison: Comparison, kind: candidate_labels.Kind, split: str = "test"
-) -> pd.DataFrame:
+def _curves(comparison: Comparison, kind: Kind, split: str = "test") -> pd.DataFrame:
     def table(run: ReportedRun) -> pd.DataFrame:
         rows = [
             (x, statistics.mean_of_all(values, "personalized"), hurt.pct_clients_hurt(values))
@@ -73,9 +73,7 @@ def sizes(comparison: Comparison) -> pd.DataFrame:
     return of_length(comparison.over_seeds(table, SIZE), 2)
 
 
-def values_at(
-    run: ReportedRun, kind: candidate_labels.Kind, split: str = "test"
-) -> dict[float, client_values.ClientValues]:
+def values_at(run: ReportedRun, kind: Kind, split: str = "test") -> dict[float, ClientValues]:
     """Returns `{x: the clients' values}` of a split, {} without candidates.
 
     What is not `kind` is chosen on validation clients in any case. Coefficients and epochs have the
@@ -91,14 +89,11 @@ def values_at(
         columns[x] = table[labels[int(chosen)]].to_numpy()
     if columns and kind != "rate":
         columns[0.0] = baseline
-    ids, higher = table.index.to_numpy(), run.higher_is_better
-    return {
-        x: client_values.ClientValues(ids, baseline, personalized, higher, None)
-        for x, personalized in columns.items()
-    }
+    first, higher = (table.index.to_numpy(), baseline), run.higher_is_better
+    return {x: ClientValues(*first, column, higher, None) for x, column in columns.items()}
 
 
-def group(labels: Sequence[str], kind: candidate_labels.Kind) -> dict[float, list[str]]:
+def group(labels: Sequence[str], kind: Kind) -> dict[float, list[str]]:
     """Returns the labels that have each value of a hyperparameter; the baseline is in none."""
     groups: dict[float, list[str]] = {}
     for label in labels:
@@ -186,10 +181,6 @@ def rate_deltas(comparison: Comparison) -> pd.DataFrame | None:
         if mean is not None and least is not None and mean != least:
             pairs = {f"rate {mean:g} (best mean in validation)": mean,
                      f"rate {least:g} (fewest hurt in validation)": least}  # fmt: skip
-            return deltas.ranked(
-                {
-                    label: [values_at(run, "rate")[rate] for run in series.runs]
-                    for label, rate in pairs.items()
-                }
-            )
+            curves = [values_at(run, "rate") for run in series.runs]
+            return deltas.ranked({label: [c[x] for c in curves] for label, x in pairs.items()})
     return None

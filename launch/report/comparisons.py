@@ -1,5 +1,6 @@
 """Runs that can stand in one figure: of one data set and metric, by algorithm and setting."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
-from launch.report import names, runs as runs_lib
+from launch.report import names
+from launch.report.runs import Inputs, ReportedRun, Sweep
 from motley_tff.tables import client_tables, comparable
 
 # Flags that name no other method: seeds, places, speed, how often and on whom one looks.
@@ -46,14 +48,14 @@ class Series(NamedTuple):
     label: str
     algorithm: str
     setting: Mapping[str, str]
-    runs: Sequence[runs_lib.ReportedRun]
+    runs: Sequence[ReportedRun]
 
     @property
     def num_seeds(self) -> int:
         """How many seeds there are; a run that was repeated under another name adds none."""
         return len({run.seed for run in self.runs})
 
-    def over_seeds(self, function: Callable[[runs_lib.ReportedRun], float]) -> "Value":
+    def over_seeds(self, function: Callable[[ReportedRun], float]) -> "Value":
         """Returns the mean and standard deviation over the seeds of a number of each run."""
         return Value.of([function(run) for run in self.runs], [run.seed for run in self.runs])
 
@@ -92,7 +94,7 @@ class Comparison(NamedTuple):
     higher_is_better: bool
     is_silo: bool
     series: Sequence[Series]
-    sweeps: Sequence[runs_lib.Sweep] = ()
+    sweeps: Sequence[Sweep] = ()
     warnings: Sequence[str] = ()
 
     @property
@@ -123,7 +125,7 @@ class Comparison(NamedTuple):
 
     def over_seeds(
         self,
-        table: Callable[[runs_lib.ReportedRun], pd.DataFrame | None],
+        table: Callable[[ReportedRun], pd.DataFrame | None],
         key: str,
         sort: bool = True,
         shared: bool = False,
@@ -147,36 +149,28 @@ class Comparison(NamedTuple):
         return pd.DataFrame(rows, columns=None if rows else ["algorithm"])
 
 
-def compare(inputs: runs_lib.Inputs, anyway: bool = False) -> list[Comparison]:
+def compare(inputs: Inputs, anyway: bool = False) -> list[Comparison]:
     """Returns a comparison for each data set and metric that is there; UserError if runs are not
     scored on the same, unless they are compared `anyway`.
     """
-    groups: dict[tuple[str, str], tuple[list[runs_lib.ReportedRun], list[runs_lib.Sweep]]] = {}
-    for run in inputs.runs:
-        groups.setdefault((run.dataset, run.metric), ([], []))[0].append(run)
-    for sweep in inputs.sweeps:
-        groups.setdefault((sweep.dataset, sweep.metric), ([], []))[1].append(sweep)
-    return [
-        Comparison(
-            dataset,
-            metric,
-            (runs or sweeps)[0].higher_is_better,
-            all(run.is_silo for run in runs),
-            _series(runs),
-            sweeps,
-            _unlike(runs, anyway),
-        )
-        for (dataset, metric), (runs, sweeps) in sorted(groups.items())
-    ]
+    compared = []
+    keys = {(run.dataset, run.metric) for run in inputs.runs}
+    for key in sorted(keys | {(sweep.dataset, sweep.metric) for sweep in inputs.sweeps}):
+        runs = [run for run in inputs.runs if (run.dataset, run.metric) == key]
+        sweeps = [sweep for sweep in inputs.sweeps if (sweep.dataset, sweep.metric) == key]
+        higher, is_silo = (runs or sweeps)[0].higher_is_better, all(run.is_silo for run in runs)
+        warnings = _unlike(runs, anyway)
+        compared.append(Comparison(*key, higher, is_silo, _series(runs), sweeps, warnings))
+    return compared
 
 
-def _unlike(runs: Sequence[runs_lib.ReportedRun], anyway: bool) -> list[str]:
+def _unlike(runs: Sequence[ReportedRun], anyway: bool) -> list[str]:
     """Returns warnings of what runs differ in; of several seeds rows and scales may differ, which
     are compared within each.
     """
     times = Counter(run.run_id for run in runs)
     named = {r.run_id if times[r.run_id] == 1 else f"{r.path}/{r.run_id}": r for r in runs}
-    by_seed: dict[int, dict[str, runs_lib.ReportedRun]] = {}
+    by_seed: dict[int, dict[str, ReportedRun]] = {}
     for name, run in named.items():
         by_seed.setdefault(run.seed, {})[name] = run
     firsts = {}
@@ -191,15 +185,13 @@ def _unlike(runs: Sequence[runs_lib.ReportedRun], anyway: bool) -> list[str]:
     return warnings
 
 
-def _series(runs: Iterable[runs_lib.ReportedRun]) -> list[Series]:
-    by_algorithm: dict[str, list[runs_lib.ReportedRun]] = {}
-    for run in runs:
-        by_algorithm.setdefault(run.algorithm, []).append(run)
-    ordered = sorted(by_algorithm, key=names.rank)
-    return [series for name in ordered for series in _settings(name, by_algorithm[name])]
+def _series(runs: Iterable[ReportedRun]) -> list[Series]:
+    ordered = sorted(runs, key=lambda run: names.rank(run.algorithm))
+    groups = itertools.groupby(ordered, key=lambda run: run.algorithm)
+    return [series for name, group in groups for series in _settings(name, list(group))]
 
 
-def _settings(algorithm: str, runs: Sequence[runs_lib.ReportedRun]) -> list[Series]:
+def _settings(algorithm: str, runs: Sequence[ReportedRun]) -> list[Series]:
     """Returns the runs of one algorithm, apart where their flags differ."""
     # A flag that an older version did not have tells nothing.
     shared = sorted(set.intersection(*(set(run.flags) for run in runs)))
@@ -210,22 +202,19 @@ def _settings(algorithm: str, runs: Sequence[runs_lib.ReportedRun]) -> list[Seri
     alike = values.groupby([np.array([run.seed for run in runs]), *differing])
     starts = [name for name in shared if "path_to_" in name]
     differing += [name for name in starts if alike[name].nunique().max() > 1]
-    groups: dict[tuple[str, ...], list[runs_lib.ReportedRun]] = {}
+    groups: dict[tuple[str, ...], list[ReportedRun]] = {}
     for run, setting in zip(runs, values[differing].to_numpy().tolist(), strict=True):
         groups.setdefault(tuple(setting), []).append(run)
     labels = _labels(names.title(algorithm), differing, sorted(groups))
-    return [
-        Series(
-            labels[setting],
-            algorithm,
-            dict(zip(differing, setting, strict=True)),
-            sorted(of_setting, key=lambda run: (run.seed, run.run_id)),
-        )
-        for setting, of_setting in sorted(groups.items())
-    ]
+    series = []
+    for setting, group in sorted(groups.items()):
+        flags = dict(zip(differing, setting, strict=True))
+        ordered = sorted(group, key=lambda run: (run.seed, run.run_id))
+        series.append(Series(labels[setting], algorithm, flags, ordered))
+    return series
 
 
-def _value(run: runs_lib.ReportedRun, flag: str) -> str:
+def _value(run: ReportedRun, flag: str) -> str:
     """Returns a flag's value as text: 3 and 3.0 are the same, lists are 0.1/0.2."""
     value = run.flags[flag]
     if isinstance(value, list):

@@ -24,12 +24,8 @@ def by_rank(comparison: Comparison) -> pd.DataFrame | None:
     """Returns the test clients of each algorithm, from the one that lost most to the best; those
     that begin with a random model have no gain to show.
     """
-    return ranked(
-        {
-            series.label: [run.values for run in series.runs if run.has_trained_baseline]
-            for series in comparison.series
-        }
-    )
+    trained = {s.label: [r for r in s.runs if r.has_trained_baseline] for s in comparison.series}
+    return ranked({label: [run.values for run in runs] for label, runs in trained.items()})
 
 
 def ranked(values: Mapping[str, Sequence[ClientValues]]) -> pd.DataFrame | None:

@@ -33,17 +33,20 @@ _NOTE = (
 
 def section(compared: Iterable[Comparison]) -> page.Section | None:
     """Returns the part of the page; None without runs."""
-    runs = _named(
-        (series.label, run)
+    runs = [
+        (f"{series.label}, {run.dataset}, {run.run_id}", run)
         for comparison in compared
         for series in comparison.series
         for run in series.runs
-    )
+    ]
     if not runs:
         return None
     shown: list[dict[str, Any]] = []
     room, left_out = _MOST_BYTES, []
+    counts = collections.Counter(name for name, _ in runs)
     for name, run in runs:
+        if counts[name] > 1:  # Their directories tell them apart.
+            name = f"{name}, {run.path}"
         encoded = _encoded(name, run)
         size = len(page.data_text(encoded).encode())
         if size > room:
@@ -56,13 +59,6 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
         body += page.paragraph("Too many clients for one page, left out:") + page.items(left_out)
     script = _SCRIPT.read_text(encoding="utf-8") if shown else ""
     return page.Section("explorer", "Explorer", body, script=script, data={"runs": shown})
-
-
-def _named(runs: Iterable[tuple[str, ReportedRun]]) -> list[tuple[str, ReportedRun]]:
-    """Returns runs with names that tell them apart: with their directories where they must be."""
-    named = [(f"{label}, {run.dataset}, {run.run_id}", run) for label, run in runs]
-    counts = collections.Counter(name for name, _ in named)
-    return [(name if counts[name] == 1 else f"{name}, {run.path}", run) for name, run in named]
 
 
 def _values(run: ReportedRun) -> dict[str, np.ndarray]:

@@ -84,16 +84,10 @@ def _checkpoints(table: pd.DataFrame, names: Sequence[str]) -> style.Drawn:
 def _disagreements(rows: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
     """Returns of how many pairs of sets the forms disagree."""
     first = rows.iloc[0]
-    pairs = len(rows) * (len(rows) - 1) // 2
-    return [
-        {
-            "score": name,
-            "pairs": pairs,
-            "ordered differently": scores.num_disagreements(*rows[_forms_of(name)].T.to_numpy()),
-            "features": f"{first['num_features']:g}, {first['features']}",
-        }
-        for name in names
-    ]
+    same = {"pairs": len(rows) * (len(rows) - 1) // 2,
+            "features": f"{first['num_features']:g}, {first['features']}"}  # fmt: skip
+    counts = {n: scores.num_disagreements(*rows[_forms_of(n)].T.to_numpy()) for n in names}
+    return [{"score": name, "ordered differently": n, **same} for name, n in counts.items()]
 
 
 def _forms(rows: pd.DataFrame, names: Sequence[str]) -> style.Drawn:

@@ -1,5 +1,6 @@
 """How clients' data differ, drawn, a row a client: labels (Motley's Figure 10) and images."""
 
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -44,11 +45,8 @@ def save(
     figure = Figure(figsize=(7.5, 1.5 + 0.22 * len(client_ids)), layout="constrained")
     draw(figure.add_subplot(), client_ids, labels, shares).set_title(title)
     style.save_picture(figure, path)
-    rows = [
-        (client_id, label, shares[i, j])
-        for i, client_id in enumerate(client_ids)
-        for j, label in enumerate(labels)
-    ]
+    pairs = itertools.product(client_ids, labels)
+    rows = [(*pair, share) for pair, share in zip(pairs, shares.flat, strict=True)]
     _write(path, ("client_id", "label", "share"), rows)
 
 
@@ -60,10 +58,7 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
     if table.empty:
         raise UserError(str(path), "no rows", "what motley_doctor writes")
     wide = table.pivot_table(index="client_id", columns="label", values="share", sort=False)
-    ids, labels = (
-        [csv_files.formula_undone(str(name)) for name in axis]
-        for axis in (wide.index, wide.columns)
-    )
+    ids, labels = ([csv_files.formula_undone(str(name)) for name in axis] for axis in wide.axes)
     return ids, labels, wide.to_numpy(float)
 
 

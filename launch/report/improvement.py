@@ -2,7 +2,8 @@
 
 Personalized, global and local values of the same client and seed, joined by client id; local ones
 are those of a run of local training, global ones the baseline of the run itself where that is
-FedAvg's model, else of another run of the seed. Constant F has no density and is left out.
+FedAvg's model and no run is FedAvg alone, else of another run of the seed. Constant F has no
+density and is left out.
 """
 
 from collections.abc import Mapping
@@ -24,26 +25,6 @@ class References(NamedTuple):
     fedavg: Mapping[int, ReportedRun]
     local: Mapping[int, ReportedRun]
 
-    def knows(self, run: ReportedRun, with_local: bool) -> bool:
-        """Returns whether there is what a run's gains are over."""
-        return run.seed in self.fedavg and (run.seed in self.local or not with_local)
-
-    def gains(
-        self, run: ReportedRun, with_local: bool = True, own_global: bool = True
-    ) -> np.ndarray:
-        """Returns F of the test clients that are in all runs that it is of, [clients].
-
-        Args:
-          with_local: Whether F is over the local model, too, not the global one alone.
-          own_global: Whether the global model is the run's own, if that is FedAvg's and no run is
-            FedAvg alone; else it is the same one for all runs of a seed.
-        """
-        has_fedavg = names.has_fedavg_baseline(run.algorithm) and run.has_trained_baseline
-        fedavg = self.fedavg[run.seed]
-        if has_fedavg and own_global and fedavg.algorithm != "fedavg":
-            fedavg = run
-        return quantum(run, fedavg, self.local[run.seed] if with_local else None)
-
 
 def references(comparison: Comparison) -> References:
     """Returns the runs of FedAvg and local training, of several of a seed the first."""
@@ -62,14 +43,16 @@ def data(comparison: Comparison) -> pd.DataFrame:
     """Returns F of each client and seed by `algorithm`, positive is better also for errors, nothing
     without runs of local training and of FedAvg.
     """
-    known, tables = references(comparison), []
+    (fedavg, local), tables = references(comparison), []
     for series in comparison.series:
-        parts = [
-            known.gains(run)
-            for run in series.runs
-            if series.algorithm != "local" and known.knows(run, with_local=True)
-        ]
-        values = np.concatenate([np.zeros(0), *parts])
+        parts = [np.zeros(0)]
+        for run in series.runs if series.algorithm != "local" else ():
+            if run.seed in fedavg and run.seed in local:
+                has_own = names.has_fedavg_baseline(run.algorithm) and run.has_trained_baseline
+                is_own = has_own and fedavg[run.seed].algorithm != "fedavg"
+                base = run if is_own else fedavg[run.seed]
+                parts.append(quantum(run, base, local[run.seed]))
+        values = np.concatenate(parts)
         values = values[np.isfinite(values)]
         if values.size > 2 and np.ptp(values) > 0:
             tables.append(pd.DataFrame({"algorithm": series.label, "F": values}))
@@ -77,7 +60,9 @@ def data(comparison: Comparison) -> pd.DataFrame:
 
 
 def quantum(personal: ReportedRun, fedavg: ReportedRun, local: ReportedRun | None) -> np.ndarray:
-    """Returns F of the test clients that are in all these runs, [clients]."""
+    """Returns F of the test clients that are in all these runs, [clients]: over the local model,
+    too, where there is one.
+    """
     models = [(personal, "personalized"), (fedavg, "baseline"), (local, "personalized")]
     columns = [
         pd.Series(getattr(run.values, model), run.values.client_ids)

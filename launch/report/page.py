@@ -48,21 +48,24 @@ class Section(NamedTuple):
 def page(title: str, sections: Sequence[Section]) -> str:
     """Returns the whole page."""
     body = "\n".join(map(_section, sections))
+    digests = [hashlib.sha256(s.script.encode()).digest() for s in sections if s.script]
+    sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    policy = f"{_POLICY}; script-src {sources}" if digests else _POLICY
+    contents = []
+    for section in sections:
+        below = "".join(_link(image.anchor, image.title) for image in section.images)
+        inner = f"<ul>{below}</ul>" if below else ""
+        contents.append(_link(section.anchor, section.title, inner))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_text(_policy(sections))}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_text(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         # Without one, browsers ask the server for a favicon.
         '<link rel="icon" href="data:,">\n'
         f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{_text(title)}</h1>\n{_contents(sections)}\n{body}\n</body>\n</html>\n"
+        f'<h1>{_text(title)}</h1>\n<nav aria-label="Contents">\n<ul>{"".join(contents)}</ul>\n'
+        f"</nav>\n{body}\n</body>\n</html>\n"
     )
-
-
-def _policy(sections: Iterable[Section]) -> str:
-    digests = [hashlib.sha256(s.script.encode()).digest() for s in sections if s.script]
-    sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    return f"{_POLICY}; script-src {sources}" if digests else _POLICY
 
 
 def _section(section: Section) -> str:
@@ -81,14 +84,6 @@ def data_text(data: Any) -> str:
     """Returns a script's data as the JSON that stands in the page."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPED)
-
-
-def _contents(sections: Sequence[Section]) -> str:
-    items = []
-    for section in sections:
-        below = "".join(_link(image.anchor, image.title) for image in section.images)
-        items.append(_link(section.anchor, section.title, f"<ul>{below}</ul>" if below else ""))
-    return f'<nav aria-label="Contents">\n<ul>{"".join(items)}</ul>\n</nav>'
 
 
 def _link(anchor: str, title: str, inner: str = "") -> str:

@@ -83,15 +83,3 @@ def drawn(path: pathlib.Path) -> Iterator[style.Drawn]:
     scores = {method: values for method, *values in table.itertuples(index=False)}
     figure = chart(columns.SCORECARD_AXES, scores, _MOST_POINTS)
     yield style.Drawn("scorecards", figure, table.to_dict("records"))
-
-
-def save(
-    folder: pathlib.Path,
-    axes: Sequence[str],
-    scores: Mapping[str, Sequence[float | None]],
-    most: float,
-) -> list[pathlib.Path]:
-    """Writes `radar.svg` and `radar.png`; returns their paths."""
-    with style.settings():
-        paths, _ = style.save(chart(axes, scores, most), folder, "radar", "svg")
-    return paths

@@ -9,8 +9,8 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ from motley_tff.files import csv_files
 from motley_tff.metrics import client_values, statistics
 from motley_tff.tables import client_tables, columns, comparable, reading
 
-_Taken = TypeVar("_Taken")
 _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
     "valid_personalized_mean", "test_personalized_mean", "test_pct_clients_hurt",
@@ -200,10 +199,10 @@ def _has_scored_sets(path: pathlib.Path) -> bool:
 
 
 def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
-    if _from_record(path, _is_of_generators):
+    flags, is_of_generator = _from_record(path)
+    if is_of_generator:
         inputs.generators.append(path)
         return
-    flags = _flags(path)
     sweep = _sweep(path, flags) if (path / "sweep.csv").exists() else None
     clients = path / "clients.csv"
     if sweep is not None:
@@ -254,7 +253,7 @@ def _run(
     run_id: str,
     evaluations: Sequence[client_tables.Evaluation],
 ) -> ReportedRun:
-    flags = _flags(path) or flags
+    flags = _from_record(path)[0] or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
     number = _reported_round(evaluations, selects)
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
@@ -295,24 +294,20 @@ def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bo
     return int(candidates.best_round(rows, evaluations[0].values.higher_is_better))
 
 
-def _flags(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the flags that `run.json` names, of a sweep those that all its runs share."""
-    return _from_record(path, _flags_of)
-
-
-def _from_record(path: pathlib.Path, take: Callable[[Mapping[str, Any]], _Taken]) -> _Taken:
-    """Returns what `take` finds in `run.json`, which is empty where there is none."""
+def _from_record(path: pathlib.Path) -> tuple[dict[str, Any], bool]:
+    """Returns the flags that `run.json` names, of a sweep those that all its runs share, none
+    without one; and whether it is of a generator.
+    """
     record = path / "run.json"
     try:
-        return take(json.loads(record.read_text(encoding="utf-8")) if record.exists() else {})
+        content = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+        if "plan" in content:
+            is_generator = content["plan"]["grid"].get("trainer") == "generative_trainer"
+        else:
+            is_generator = "generator" in content.get("flags", {})
+        return ({} if is_generator else _flags_of(content)), is_generator
     except (OSError, ValueError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise UserError(str(record), error, "what a run wrote", "move it away") from error
-
-
-def _is_of_generators(content: Mapping[str, Any]) -> bool:
-    if "plan" in content:
-        return content["plan"]["grid"].get("trainer") == "generative_trainer"
-    return "generator" in content.get("flags", {})
 
 
 def _flags_of(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def draw(path: pathlib.Path, number: int | None = None) -> Iterator[Drawn]:
     name = next(iter(by_class))
     if len(by_class) > 1:
         aucs = {name: roc_auc.summarize(*models["baseline"]) for name, models in by_class.items()}
-        name = max(aucs, key=lambda c: np.nan_to_num(_gap(aucs[c]), nan=-1.0))
+        gaps = {name: abs(auc.pooled - auc.mean_over_clients) for name, auc in aucs.items()}
+        name = max(gaps, key=lambda c: np.nan_to_num(gaps[c], nan=-1.0))
         yield _classes(aucs)
     facts: dict[str, Any] = {"class, against the rest": name} if len(by_class) > 1 else {}
     if lost := int((~is_known).sum()):
@@ -80,10 +81,6 @@ def _models(table: "pd.DataFrame") -> dict[str, _Examples]:
     if np.array_equal(examples["baseline"].scores, examples["personalized"].scores):
         del examples["personalized"]
     return examples
-
-
-def _gap(auc: roc_auc.RocAuc) -> float:
-    return abs(auc.pooled - auc.mean_over_clients)
 
 
 def _classes(aucs: dict[Any, roc_auc.RocAuc]) -> Drawn:

@@ -70,10 +70,8 @@ Styles = Mapping[str, Style]
 
 
 # A context that applies the style to what is drawn and saved inside.
-settings = functools.partial(
-    matplotlib.style.context,
-    ["default", pathlib.Path(__file__).with_name("report.mplstyle")],
-)
+_SHEET = pathlib.Path(__file__).with_name("report.mplstyle")
+settings = functools.partial(matplotlib.style.context, ["default", _SHEET])
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
@@ -176,11 +174,8 @@ def legend_below(figure: Figure, ax: Axes) -> None:
 
 def legend_of_bars(figure: Figure, looks: Styles) -> None:
     """Puts a legend of filled shapes under all axes."""
-    shapes = {
-        name: Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white")
-        for name, look in looks.items()
-    }
-    legend_of(figure, shapes)
+    filled = functools.partial(Patch, edgecolor="white")
+    legend_of(figure, {n: filled(facecolor=x.colour, hatch=x.hatch) for n, x in looks.items()})
 
 
 def legend_of(figure: Figure, entries: Mapping[str, Any]) -> None:

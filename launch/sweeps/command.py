@@ -13,24 +13,28 @@ The exit status is 0 if all runs finished, 1 if some failed, 2 if the command ca
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from absl import flags
 
 from datasets.models import users_model
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
+from launch.sweeps.plans import SweepTask
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 from motley_tff.experiment import run_directory
 from motley_tff.files import text_tables
+from trainers import option_flags
 
 FLAGS = flags.FLAGS
 # More runs than this want to be asked for; more than that do not fit in any plan.
@@ -51,52 +55,56 @@ _NAMES = {
     "largest_cluster_pct": "% in the largest cluster",
 }
 
-flags.DEFINE_integer(
-    "seeds", 5, "Seeds 100, 1100, 2100, ...; may grow where each run has its own trainer.",
-    lower_bound=1, upper_bound=1000,
-)  # fmt: skip
-flags.DEFINE_enum("scheduler", "local", ["local", "slurm"], "What runs the tasks.")
-flags.DEFINE_integer(
-    "max_parallel", None, "Tasks at once (default: as many as there are cores for; with slurm, "
-    "all).", lower_bound=1,
-)  # fmt: skip
-flags.DEFINE_integer("cpus_per_task", 1, "Cores for each task.", lower_bound=1)
-flags.DEFINE_string("root_output_dir", "results", "Directory that gets the sweep's directory.")
-flags.DEFINE_string("data_dir", None, "Directory that holds the data sets and their caches.")
-flags.DEFINE_string("data_file", None, "A file to read in place of a search in --data_dir.")
-flags.DEFINE_bool("use_synthetic_data", False, "Make data up instead; compares with nothing.")
+
+@dataclasses.dataclass(frozen=True)
+class SweepOptions(slurm.Resources):
+    """What motley_sweep can be told, each a flag, and --fixed, which can be repeated."""
+
+    seeds: int = option(
+        5, "Seeds 100, 1100, 2100, ...; may grow where each run has its own trainer", lower=1,
+        upper=1000,
+    )  # fmt: skip
+    scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
+    max_parallel: int | None = option(
+        None, "Tasks at once (default: as many as there are cores for; with slurm, all)", lower=1
+    )
+    root_output_dir: str = option("results", "Directory that gets the sweep's directory")
+    data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
+    data_file: str | None = option(None, "A file to read in place of a search in --data_dir")
+    use_synthetic_data: bool = option(False, "Make data up instead; compares with nothing")
+    dry_run: bool = option(False, "Print the tasks' commands and run nothing")
+    yes: bool = option(False, f"Run more than {_MANY_RUNS} runs, too")
+    fixed: Sequence[str] = ()
+
+
+for _flag in option_flags.make("", [SweepOptions]).values():
+    flags.DEFINE_flag(_flag.flag)
 flags.DEFINE_multi_string(
     "fixed", [], "FLAG=VALUE for every run, in place of what the grid says, such as "
     "partition=dirichlet:0.9; results are in a directory of their own. May be given several times.",
 )  # fmt: skip
-flags.DEFINE_bool("dry_run", False, "Print the tasks' commands and run nothing.")
-flags.DEFINE_bool("yes", False, f"Run more than {_MANY_RUNS} runs, too.")
-flags.DEFINE_string("slurm_partition", None, "Partition (default: the cluster's).")
-flags.DEFINE_float("slurm_hours", 12.0, "Time limit of a job, which then goes on in another.")
-flags.DEFINE_float("slurm_memory_gb", None, "Memory of a job (default: the partition's).")
 
 
 def main(*grid_files: str) -> int:
     """Runs the sweeps of grids' files, one after the other; returns the exit status."""
-    root, is_dry, cpus, at_once = (
-        FLAGS.root_output_dir, FLAGS.dry_run, FLAGS.cpus_per_task, FLAGS.max_parallel,
-    )  # fmt: skip
-    of_job = (cpus, FLAGS.slurm_hours, FLAGS.slurm_memory_gb, FLAGS.slurm_partition)
-    jobs = slurm.Resources(*of_job) if FLAGS.scheduler == "slurm" else None
-    at_once = at_once or (processes.share_of_cores(cpus) if jobs is None else None)
+    options = option_flags.read(SweepOptions, fixed=FLAGS.fixed)
+    root, is_dry = options.root_output_dir, options.dry_run
     # Processes have other working directories.
-    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
-    seeds, is_synthetic = FLAGS.seeds, FLAGS.use_synthetic_data
+    data_dir, data_file = _absolute(options.data_dir), _absolute(options.data_file)
+    seeds, is_synthetic = options.seeds, options.use_synthetic_data
     plan_of = {
         name: plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
-        for name, grid in _grids(grid_files, grids.fixed_flags(FLAGS.fixed)).items()
+        for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
-    _check_size(plan_of, may_be_large=FLAGS.yes or is_dry)
+    _check_size(plan_of, may_be_large=options.yes or is_dry)
     if is_dry:
         for name, plan in plan_of.items():
-            _print_tasks(plan, pathlib.Path(root) / name)
+            for task in plan.tasks:
+                print(f"# task {task.name}: {len(task.runs)} runs")
+                print(shlex.join(plan.command(task, pathlib.Path(root) / name)))
+            print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
         return 0
-    if jobs is not None:
+    if options.scheduler == "slurm":
         slurm.check()
     statuses: list[int] = []
     with contextlib.ExitStack() as stack:
@@ -108,7 +116,7 @@ def main(*grid_files: str) -> int:
                 print(f"{name}:", file=sys.stderr, flush=True)
             if statuses:
                 print()
-            statuses.append(_run(held[name], plan, at_once, jobs))
+            statuses.append(_run(held[name], plan, options))
     return max(statuses)
 
 
@@ -129,18 +137,8 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     return read
 
 
-def _print_tasks(plan: plans.Plan, directory: pathlib.Path) -> None:
-    for task in plan.tasks:
-        print(f"# task {task.name}: {len(task.runs)} runs")
-        print(shlex.join(plan.command(task, directory)))
-    print(f"# {plan.num_runs} runs in {len(plan.tasks)} tasks; nothing was run")
-
-
-def _run(
-    held: run_directory.RunDirectory, plan: plans.Plan, at_once: int | None,
-    jobs: slurm.Resources | None,
-) -> int:  # fmt: skip
-    """Runs a sweep, so many tasks at once (None for all); returns the exit status."""
+def _run(held: run_directory.RunDirectory, plan: plans.Plan, options: SweepOptions) -> int:
+    """Runs a sweep; returns the exit status."""
     directory = held.path
     for folder in ("tasks", "logs", "runs", "scratch"):
         (directory / folder).mkdir(exist_ok=True)
@@ -149,7 +147,7 @@ def _run(
         "setting": plan.setting, "model_dir": plan.model_dir,
     }  # fmt: skip
     held.write_record(**facts, status="running")
-    _run_tasks(plan, directory, at_once, jobs)
+    _run_tasks(plan, directory, options)
     rows = results.write(directory, plan)
     best = results.best_rows(plan, rows, results.best_point(plan, rows))
     held.write_record(**facts, status="finished")
@@ -184,10 +182,8 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
     for name, plan in plan_of.items():
         seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
         days += plan.num_runs * seconds / 86400
-        counts.append(
-            f"{name}: {plan.grid.num_points} settings x {plan.num_seeds} seeds are "
-            f"{plan.num_runs} runs"
-        )
+        settings = f"{plan.grid.num_points} settings x {plan.num_seeds} seeds"
+        counts.append(f"{name}: {settings} are {plan.num_runs} runs")
     work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
     raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
 
@@ -226,17 +222,17 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
-        if before != now[name] and not (name == "seeds" and plan.keeps_other_seeds):
+        # Results under more or fewer seeds go together where each run has its own trainer.
+        may_differ = name == "seeds" and not plans.is_grouped(plan.grid)
+        if before != now[name] and not may_differ:
             stored = f"results of {_STORED.get(name, f'{name} {before}')}"
             expected = "" if name in _STORED else str(now[name])
             advice = f"{_OTHER_ROOT}, or move them away"
             raise UserError(str(directory.path), stored, expected, advice)
 
 
-def _run_tasks(
-    plan: plans.Plan, directory: pathlib.Path, at_once: int | None, jobs: slurm.Resources | None
-) -> None:
-    """Runs what is not finished, in processes here or, with what they ask for, as Slurm's jobs."""
+def _run_tasks(plan: plans.Plan, directory: pathlib.Path, options: SweepOptions) -> None:
+    """Runs what is not finished, in processes here or as Slurm's jobs."""
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     if not waiting:
         return
@@ -246,18 +242,18 @@ def _run_tasks(
     num_waiting = sum(len(task.runs) for task in waiting)
     progress.start("runs", plan.num_runs, plan.num_runs - num_waiting)
 
-    def count(task: plans.SweepTask, content: dict[str, Any]) -> None:
+    def count(task: SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
             raise UserError(where, advice="mend that, and give the same command to go on")
         failed[0] += sum(row["status"] == "failed" for row in content["runs"])
         progress.advance(len(task.runs), failed=failed[0])
 
-    at_once = at_once or len(waiting)
-    if jobs is None:
+    if options.scheduler == "local":
+        at_once = options.max_parallel or processes.share_of_cores(options.cpus_per_task)
         processes.run(plan, directory, waiting, at_once, count)
     else:
-        slurm.run(directory, waiting, at_once, count, jobs)
+        slurm.run(directory, waiting, options.max_parallel or len(waiting), count, options)
     progress.finish()
 
 

@@ -6,6 +6,7 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import sys
@@ -21,11 +22,7 @@ from motley_tff.algorithms import FineTuning
 from motley_tff.backends import run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
-from motley_tff.experiment.config import (
-    EvaluationConfig,
-    LoopConfig,
-    WarmStartConfig,
-)
+from motley_tff.experiment.config import EvaluationConfig, LoopConfig, WarmStartConfig
 from trainers import algorithm_flags, optimizer_flags
 from trainers.algorithm_flags import ExperimentOptions
 
@@ -174,11 +171,6 @@ class Plan:
         places = [self.model_dir, os.environ.get("PYTHONPATH", "")]
         return {"PYTHONPATH": os.pathsep.join(filter(None, places))}
 
-    @property
-    def keeps_other_seeds(self) -> bool:
-        """Whether results under more or fewer seeds go with these: each run has its own trainer."""
-        return not is_grouped(self.grid)
-
     def identity(self) -> dict[str, Any]:
         """Returns what has to be the same for results to belong together, as JSON has it."""
         grid = dataclasses.asdict(self.grid)
@@ -208,6 +200,16 @@ def _plugins(grid: grids.Grid) -> dict[str, str]:
     plugins = {name: origin for name, origin in algorithms.plugged().items() if name in names}
     plugin = datasets.packages.installed().get(grid.dataset)
     return plugins if plugin is None else {**plugins, grid.dataset: plugin.origin}
+
+
+def load(directory: pathlib.Path) -> Plan:
+    """Returns the plan of the sweep in a directory; UserError if none was begun there."""
+    try:
+        return from_record(json.loads((directory / "run.json").read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        expected = "run.json, which says what to train"
+        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
+        raise UserError(str(directory), None, expected, advice) from error
 
 
 def from_record(record: Mapping[str, Any]) -> Plan:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from launch.sweeps import plans, results
+from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
@@ -34,9 +35,7 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 class Process:
     """A task's running process, which may use so many cores."""
 
-    def __init__(
-        self, plan: plans.Plan, directory: pathlib.Path, task: plans.SweepTask, num_cores: int
-    ):
+    def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: SweepTask, num_cores: int):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
         self._usage: resource.struct_rusage | None = None
@@ -89,7 +88,7 @@ class Process:
         if self._process.returncode:
             # A line of the user's to mend, before anything was written: others will fail alike.
             is_refused = self._process.returncode == UserError.exit_status
-            has_begun = results.has_begun(self._directory, self.task)
+            has_begun = results.begun_path(self._directory, self.task).exists()
             return failure(self.task, self._reason(), has_begun or not is_refused)
         if self.task.group is not None:
             return failure(self.task, f"left no results; see {self._log.name}")
@@ -112,9 +111,9 @@ class Process:
 def run(
     plan: plans.Plan,
     directory: pathlib.Path,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     max_parallel: int,
-    on_done: Callable[[plans.SweepTask, dict[str, Any]], None],
+    on_done: Callable[[SweepTask, dict[str, Any]], None],
 ) -> None:
     """Runs tasks, so many at once, until all are done or a signal asks for the end.
 
@@ -149,7 +148,7 @@ def end(running: Sequence[Process]) -> None:
             time.sleep(0.05)
 
 
-def failure(task: plans.SweepTask, reason: str, has_begun: bool = True) -> dict[str, Any]:
+def failure(task: SweepTask, reason: str, has_begun: bool = True) -> dict[str, Any]:
     """Returns what is kept of a task that came to nothing."""
     rows = [results.failed_run(run, reason) for run in task.runs]
     return {"runs": rows, "status": "failed", "reason": reason, "has_begun": has_begun}
@@ -160,9 +159,7 @@ def share_of_cores(num_processes: int) -> int:
     return max(1, cores.usable() // num_processes)
 
 
-def _from_directory(
-    directory: pathlib.Path, plan: plans.Plan, run: plans.SweepRun
-) -> dict[str, Any]:
+def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: SweepRun) -> dict[str, Any]:
     """Returns what is kept of a trainer's finished run."""
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     higher = record["higher_is_better"]

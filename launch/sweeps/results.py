@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from launch.sweeps import grids, plans
+from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -33,7 +34,7 @@ DIVERGED = "diverged: a loss or a client's score is not finite; lower the rates"
 
 
 def of_run(
-    run: plans.SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
+    run: SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
 ) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`."""
     by_split = {row["split"]: row for row in rows}
@@ -42,11 +43,8 @@ def of_run(
         for split in SPLITS for name in columns_lib.STATISTICS
     }  # fmt: skip
     models = ("baseline", "personalized")
-    has_diverged = any(
-        int(row.get(f"{prefix}num_diverged") or 0)
-        for row in by_split.values()
-        for prefix in ("", "baseline_")
-    )
+    counts = ("num_diverged", "baseline_num_diverged")
+    has_diverged = any(int(row.get(n) or 0) for row in by_split.values() for n in counts)
     means = (statistics[f"{split}_{model}_mean"] for split in SPLITS for model in models)
     if has_diverged or "" in means:
         return failed_run(run, DIVERGED)
@@ -56,31 +54,24 @@ def of_run(
     return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
 
 
-def failed_run(run: plans.SweepRun, reason: str) -> dict[str, Any]:
+def failed_run(run: SweepRun, reason: str) -> dict[str, Any]:
     """Returns what `tasks/*.json` keeps of a run that failed."""
     return {"run_id": run.run_id, "status": "failed", "reason": reason}
 
 
-def path_of(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
+def path_of(directory: pathlib.Path, task: SweepTask) -> pathlib.Path:
     """Returns the path of a task's results."""
     return directory / "tasks" / f"{task.name}.json"
 
 
-def begun_path(directory: pathlib.Path, task: plans.SweepTask) -> pathlib.Path:
+def begun_path(directory: pathlib.Path, task: SweepTask) -> pathlib.Path:
     """Returns the path of what is there once a task's training begins."""
     if task.group is None:
         return directory / "runs" / task.runs[0].run_id / "run.json"
     return directory / "scratch" / f"{task.name}.begun"
 
 
-def has_begun(directory: pathlib.Path, task: plans.SweepTask) -> bool:
-    """Returns whether a task's training has begun."""
-    return begun_path(directory, task).exists()
-
-
-def clients_path(
-    directory: pathlib.Path, task: plans.SweepTask, run: plans.SweepRun
-) -> pathlib.Path:
+def clients_path(directory: pathlib.Path, task: SweepTask, run: SweepRun) -> pathlib.Path:
     """Returns the table that has a run's clients; of a group only near its best setting."""
     if task.group is None:
         return directory / "runs" / run.run_id / "clients.csv"
@@ -127,7 +118,7 @@ def _check(content: Any) -> None:
                 float(row[name] or "nan")
 
 
-def is_finished(directory: pathlib.Path, task: plans.SweepTask) -> bool:
+def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:
     """Returns whether a task need not be run (again)."""
     content = load(path_of(directory, task))
     return content is not None and content["status"] == "finished"
@@ -141,11 +132,10 @@ def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
     point = best_point(plan, rows)
     numbers, tried = (*_OF_RUN, *_NUMBERS), tuple(plan.grid.tried)
     about = ("run_id", "algorithm", "dataset", *tried, "base_random_seed", "status", "reason")
-    tasks = [
-        {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
-        | {"task": task.name, "runs": len(task.runs)}
-        for task in plan.tasks
-    ]
+    tasks = []
+    for task in plan.tasks:
+        kept = {name: contents[task.number].get(name) for name in _TASK_COLUMNS}
+        tasks.append(kept | {"task": task.name, "runs": len(task.runs)})
     for name, names, table in (
         ("sweep", (*about, *numbers), rows),
         ("tasks", _TASK_COLUMNS, tasks),
@@ -169,7 +159,7 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
 
 
 def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
-    rows: dict[plans.SweepRun, dict[str, Any]] = {}
+    rows: dict[SweepRun, dict[str, Any]] = {}
     names = {"algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset}
     for task in plan.tasks:
         by_id = {row["run_id"]: row for row in contents[task.number].get("runs", ())}
@@ -218,13 +208,11 @@ def best_rows(
             continue
         numbers = np.array(values, np.float64)
         published = [*paper.get(name, ()), None, None]
-        row = {
-            "algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset,
-            "metric": runs[0]["metric"], "statistic": name, "mean": numbers.mean(),
-            "std_over_seeds": numbers.std(), "paper_mean": published[0],
-            "paper_std_over_seeds": published[1], "num_seeds": plan.num_seeds,
-            "chosen_by": plan.grid.choose_by, "paper_source": paper.get("source"),
-        }  # fmt: skip
+        cells = (
+            plan.grid.algorithm, plan.grid.dataset, runs[0]["metric"], name, numbers.mean(),
+            numbers.std(), *published[:2], plan.num_seeds, plan.grid.choose_by, paper.get("source"),
+        )  # fmt: skip
+        row = dict(zip(_BEST_COLUMNS, cells, strict=True))
         best.append(row | plan.grid.described(point))
     return best
 
@@ -236,17 +224,17 @@ def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None)
         path.unlink(missing_ok=True)
         return
     clients: list[dict[str, str]] = []
-    for task in plan.tasks:
-        for run in (run for run in task.runs if run.point == point):
-            content = load(path_of(directory, task)) or {}
-            (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
-            table = clients_path(directory, task, run)
-            for client in csv_files.read(table):
-                if not {"run_id", "round", "split"} <= client.keys():
-                    lack, advice = "no run_id, round or split", "take it away to run it again"
-                    raise UserError(str(table), lack, advice=advice)
-                key = (client["run_id"], client["round"])
-                if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
-                    clients.append(client)
+    chosen = [(task, run) for task in plan.tasks for run in task.runs if run.point == point]
+    for task, run in chosen:
+        content = load(path_of(directory, task)) or {}
+        (row,) = (row for row in content["runs"] if row["run_id"] == run.run_id)
+        table = clients_path(directory, task, run)
+        for client in csv_files.read(table):
+            if not {"run_id", "round", "split"} <= client.keys():
+                lack, advice = "no run_id, round or split", "take it away to run it again"
+                raise UserError(str(table), lack, advice=advice)
+            key = (client["run_id"], client["round"])
+            if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
+                clients.append(client)
     columns = list(clients[0]) if clients else list(columns_lib.names("clients"))
     csv_files.write(path, columns, clients)

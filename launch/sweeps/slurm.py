@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import json
 import os
 import pathlib
 import re
@@ -22,9 +21,11 @@ from types import FrameType
 from typing import Any
 
 from launch.sweeps import plans, processes, results
+from launch.sweeps.plans import SweepTask
 from motley_tff import commandline
 from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
+from motley_tff.core.options import option
 
 # Slurm's default MaxArraySize is 1001.
 _MAX_JOBS = 1000
@@ -36,17 +37,17 @@ _MAX_REQUEUES = 1000
 # submitit asks this variable which signal it is that says that time is running out.
 os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
 
-OnDone = Callable[[plans.SweepTask, dict[str, Any]], None]
+OnDone = Callable[[SweepTask, dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
     """What a job asks for; None: left to Slurm. One at its time limit goes on in another job."""
 
-    cpus: int = 1
-    hours: float = 12.0
-    memory_gb: float | None = None
-    partition: str | None = None
+    cpus_per_task: int = option(1, "Cores for each task", lower=1)
+    slurm_partition: str | None = option(None, "Partition (default: the cluster's)")
+    slurm_hours: float = option(12.0, "Time limit of a job, which then goes on in another")
+    slurm_memory_gb: float | None = option(None, "Memory of a job (default: the partition's)")
 
 
 class Job:
@@ -58,8 +59,7 @@ class Job:
 
     def __call__(self, number: int) -> None:
         """Runs a task, unless it is finished."""
-        record = json.loads((self._directory / "run.json").read_text(encoding="utf-8"))
-        plan = plans.from_record(record)
+        plan = plans.load(self._directory)
         task = plan.tasks[number]
         if results.is_finished(self._directory, task):
             return
@@ -100,7 +100,7 @@ def check() -> None:
 
 def run(
     directory: pathlib.Path,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     max_parallel: int,
     on_done: OnDone,
     resources: Resources,
@@ -126,17 +126,20 @@ def run(
 def _submit(
     directory: pathlib.Path,
     name: str,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     max_parallel: int,
     resources: Resources,
 ) -> list[str]:
     import submitit  # Takes 80 ms.
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
-    options = {"mem": f"{round(resources.memory_gb * 1024)}MB"} if resources.memory_gb else {}
-    options |= {"partition": resources.partition} if resources.partition else {}
+    options = (
+        {"mem": f"{round(resources.slurm_memory_gb * 1024)}MB"} if resources.slurm_memory_gb else {}
+    )
+    options |= {"partition": resources.slurm_partition} if resources.slurm_partition else {}
     executor.update_parameters(
-        job_name=name, time=max(1, round(60 * resources.hours)), cpus_per_task=resources.cpus,
+        job_name=name, time=max(1, round(60 * resources.slurm_hours)),
+        cpus_per_task=resources.cpus_per_task,
         array_parallelism=max_parallel, stderr_to_stdout=True,
         additional_parameters={"requeue": True}, **options,
     )  # fmt: skip
@@ -152,7 +155,7 @@ def _submit(
 
 def _wait(
     directory: pathlib.Path,
-    tasks: Sequence[plans.SweepTask],
+    tasks: Sequence[SweepTask],
     job_ids: Sequence[str],
     on_done: OnDone,
 ) -> None:
@@ -177,7 +180,7 @@ def _wait(
 
 
 def _content(
-    directory: pathlib.Path, task: plans.SweepTask, job_id: str, is_late: bool
+    directory: pathlib.Path, task: SweepTask, job_id: str, is_late: bool
 ) -> dict[str, Any] | None:
     """Returns a task's results, or None if they are still to come."""
     path = results.path_of(directory, task)

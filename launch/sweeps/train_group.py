@@ -8,7 +8,6 @@ The same flags, algorithms, streams and rules of choice as a trainer for each ru
 import dataclasses
 import functools
 import importlib
-import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,9 @@ import numpy as np
 
 import datasets
 from launch.sweeps import plans, results
+from launch.sweeps.plans import SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
-from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, run_directory
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
@@ -30,13 +29,7 @@ from trainers import config
 def main(directory: str, number: str) -> None:
     """Trains the runs of one task of the sweep in `directory`."""
     folder = pathlib.Path(directory)
-    try:
-        record = (folder / "run.json").read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        expected = "run.json, which says what to train"
-        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
-        raise UserError(str(folder), None, expected, advice) from error
-    plan = plans.from_record(json.loads(record))
+    plan = plans.load(folder)
     task = plan.tasks[int(number)]
     importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.
     commandline.parse([plan.grid.trainer, *plan.arguments(task.runs[0], folder)])
@@ -47,7 +40,7 @@ class GroupTraining:
     """Trains the runs of a task together, which has a group, by a trainer's configuration."""
 
     def __init__(
-        self, directory: pathlib.Path, plan: plans.Plan, task: plans.SweepTask, flags: config.Config
+        self, directory: pathlib.Path, plan: plans.Plan, task: SweepTask, flags: config.Config
     ):
         """Makes the data sets of all seeds and the weights that runs start from."""
         from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
@@ -151,7 +144,7 @@ class GroupTraining:
         mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
         return mean if metric.higher_is_better else -mean
 
-    def _rows(self, run: plans.SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
+    def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
         from motley_tff.evaluation import tables  # With TensorFlow, 2.0 s.
 

@@ -246,7 +246,7 @@ for _ in sys.stdin:
 
 @pytest.mark.parametrize("factor", [1, 1.01])
 def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_path):
-    from launch.benchmarks import rounds, torch_process
+    from launch.benchmarks import rounds
     from motley_tff.core import cores
 
     script = tmp_path / "python"
@@ -259,16 +259,16 @@ def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_
     if factor != 1:
         with (
             refused("PyTorch's first loss", kind=measuring.BenchmarkError),
-            torch_process.contenders(setup, "TwoLayers", sizes, 0),
+            rounds.torch_contenders(setup, "TwoLayers", sizes, 0),
         ):
             pass
         return
-    with torch_process.contenders(setup, "TwoLayers", sizes, 0) as contenders:
+    with rounds.torch_contenders(setup, "TwoLayers", sizes, 0) as contenders:
         settings = dict.fromkeys((cores.usable(), 1))
         assert [c.name for c in contenders] == [f"PyTorch, plain, threads: {n}" for n in settings]
         for contender in contenders:
             contender.run(2)
-    with torch_process.contenders(setup, "TwoLayers", sizes, 1) as contenders:
+    with rounds.torch_contenders(setup, "TwoLayers", sizes, 1) as contenders:
         assert contenders == []
 
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from launch.metrics import secure_averages
+from launch.metrics import tables as metrics_tables
 from motley_tff import metrics
 from motley_tff.files import csv_files
 from motley_tff.tables import columns as columns_lib
@@ -408,7 +408,7 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
     assert [(row["class"], row["model"]) for row in rows][2:4] == [
         ("b", "baseline"), ("b", "personalized")
     ]  # fmt: skip
-    for name in secure_averages.COLUMNS:
+    for name in metrics_tables.SECURE:
         plain = name.removeprefix("secure_")
         assert [row[name] for row in rows[4:]] == ["", ""]
         pairs = [(float(row[name]), float(row[plain])) for row in rows[:4]]
@@ -420,7 +420,7 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
     rows = _rows(output)
     secure, plain = (float(rows[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
     assert secure == pytest.approx(plain, abs=1e-6) and rows[0]["num_diverged"] == "1"
-    assert secure_averages.averages([]) == []
+    assert metrics_tables.secure_averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
 

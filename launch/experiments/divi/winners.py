@@ -113,10 +113,14 @@ def _rows(comparison: Comparison, over: str) -> Iterator[dict[str, Any]]:
     # Local training does not improve on itself.
     compared = {"fedavg", "local"} if with_local else {"fedavg"}
     for series in comparison.series:
-        runs = [run for run in series.runs if references.knows(run, with_local)]
         if series.algorithm in compared:
             continue
-        gains = [factor * references.gains(run, with_local, own_global=False) for run in runs]
+        local = references.local if with_local else dict.fromkeys(references.fedavg)
+        runs = [r for r in series.runs if r.seed in references.fedavg and r.seed in local]
+        gains = [
+            factor * improvement.quantum(run, references.fedavg[run.seed], local[run.seed])
+            for run in runs
+        ]
         of_runs = [
             (r.seed, scores(of_run)) for r, of_run in zip(runs, gains, strict=True) if of_run.size
         ]

@@ -121,13 +121,16 @@ def main(*paths: str) -> None:
     _print(rows, runs[0].metric, attacked)
     if folder is None:
         return
-    from launch.report import radar  # Matplotlib takes 0.5 s.
+    from launch.report import radar, style  # Matplotlib takes 0.5 s.
 
     folder.mkdir(exist_ok=True)
     table, header = folder / "scorecard.csv", (*known, *attacked)
     csv_files.write(table, header, map(csv_files.formula_safe, rows), optional=header)
     scores = {row["method"]: [row.get(axis) for axis in columns.SCORECARD_AXES] for row in rows}
-    print(table, *radar.save(folder, columns.SCORECARD_AXES, scores, scorecard.MOST), sep="\n")
+    with style.settings():
+        figure = radar.chart(columns.SCORECARD_AXES, scores, scorecard.MOST)
+        pictures, _ = style.save(figure, folder, "radar", "svg")
+    print(table, *pictures, sep="\n")
 
 
 def assign(runs: Sequence[ReportedRun]) -> tuple[list[Method], dict[str, ReportedRun]]:

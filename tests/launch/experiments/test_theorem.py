@@ -15,7 +15,7 @@ def _random(rng, width=5, rank=None):
 
 def _clients(rng, number=4, **kwargs):
     shares = rng.dirichlet(np.ones(number))
-    return [theorem.Client(float(share), _random(rng, **kwargs)) for share in shares]
+    return [theorem.ClientMoments(float(share), _random(rng, **kwargs)) for share in shares]
 
 
 @pytest.mark.parametrize("rank", [None, 2])
@@ -38,7 +38,7 @@ def test_the_mixture_is_that_of_all_examples():
     pooled = theorem.population(clients.features)
     model = theorem.population(np.random.default_rng(1).normal(size=(30, 3)))
     clients = [
-        theorem.Client(s, theorem.population(a))
+        theorem.ClientMoments(s, theorem.population(a))
         for s, a in zip((0.3, 0.7), arrays.values(), strict=True)
     ]
     expected = frechet.distance(pooled, model)
@@ -73,7 +73,7 @@ def test_the_printed_equation_holds_where_all_commute():
     def commuting():
         return frechet.Gaussian(rng.normal(size=5), axes * rng.uniform(0.1, 3, 5))
 
-    clients = [theorem.Client(share, commuting()) for share in (0.2, 0.3, 0.5)]
+    clients = [theorem.ClientMoments(share, commuting()) for share in (0.2, 0.3, 0.5)]
     middle = theorem.barycenter(clients)
     # Where all commute, its deviations are the mean of the clients'.
     deviations = sum(s * np.linalg.norm(client.root, axis=0) for s, client in clients)

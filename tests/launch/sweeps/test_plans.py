@@ -35,7 +35,7 @@ def test_points_and_seeds():
 def test_seeds_are_added_to_runs_of_their_own_alone():
     few, many = plans.Plan(EMNIST, 2), plans.Plan(EMNIST, 3)
     assert many.tasks[: len(few.tasks)] == few.tasks
-    assert many.keeps_other_seeds and not plans.Plan(DITTO, 3).keeps_other_seeds
+    assert not plans.is_grouped(many.grid) and plans.is_grouped(DITTO)
 
 
 def test_groups_hold_every_run_once_and_know_their_points():
