@@ -180,7 +180,7 @@ def _places(record: Mapping[str, Any]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in _PLACES:
         parser.add_argument(f"--{name}", f"-{name}", nargs="?")
-    older = vars(parser.parse_known_args(map(str, record["command"]))[0])
+    older = vars(parser.parse_known_args([str(word) for word in record["command"]])[0])
     return {name: record.get(name, older[name]) for name in _PLACES}
 
 

@@ -186,8 +186,8 @@ def test_flags_that_are_not_the_trainers_own_are_given_again(folder, compared):
         "train_epochs": 1, "client_learning_rate": 0.3, "a": True, "b": False, "c": ["x,y", "z"],
         "d": None, "e": 0.0,
     }  # fmt: skip
-    _record(folder / "before", flags=flags, data_dir="/then", data_file="/old", trainer=None,
-            command=["/bin/mtl_trainer.py"])  # fmt: skip
+    _record(folder / "before", flags=flags, data_dir="/then", trainer=None,
+            command=["/bin/mtl_trainer.py", "--data_file", "/old"])  # fmt: skip
     compared()
     decided = ["--client_learning_rate=0.3", "--a", "--nob", '--c="x,y",z', "--e=0.0"]
     assert _given(folder) == (
