@@ -33,7 +33,7 @@ from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
 from motley_tff.core.algorithm import Algorithm, Personalization
-from motley_tff.core.client_work import Batch, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -98,7 +98,7 @@ class PersFL(SiloAlgorithm):
         """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
         base = super().client_work(task)
 
-        def init(broadcast, client_state, client):
+        def init(broadcast: Any, client_state: Any, client: Client) -> PersFLClient:
             inner = base.init(broadcast, (), client)
             return PersFLClient(inner, client_state, learning.zero_sums(task))
 
