@@ -18,7 +18,7 @@ import numpy as np
 
 from motley_tff.core import clients as clients_lib, errors, random_streams
 from motley_tff.core.algorithm import Algorithm
-from motley_tff.core.client_work import Pass
+from motley_tff.core.client_work import Client, Pass
 from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -120,7 +120,7 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
     last_class = _last_class(task, attack) if attack.kind == "label_flip" else None
     work = algorithm.work
 
-    def init(broadcast, state, client):
+    def init(broadcast: Any, state: Any, client: Client) -> PossibleAttacker:
         inner = work.init(broadcast, state, client)
         return PossibleAttacker(inner, tf.gather(attacks, client.index))
 

@@ -28,7 +28,7 @@ from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.core import errors, learning
 from motley_tff.core.algorithm import Algorithm, Bytes, ServerOptimizer
-from motley_tff.core.client_work import ClientWork
+from motley_tff.core.client_work import Client, ClientWork
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import ABOVE_0, option
@@ -106,7 +106,7 @@ class FedStc(FedStcServer):
         return dataclasses.replace(built, initial_client_state=lambda index: zeros)
 
     def _compressed(self, work: ClientWork) -> ClientWork:
-        def init(broadcast, residual, client):
+        def init(broadcast: Any, residual: Any, client: Client) -> FedStcClient:
             return FedStcClient(work.init(broadcast, (), client), tuple(residual))
 
         def finish(carry):

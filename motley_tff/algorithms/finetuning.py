@@ -24,7 +24,7 @@ from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import candidate_labels, learning
 from motley_tff.core.algorithm import Personalization
-from motley_tff.core.client_work import Batch, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, MAX_RATE, option, with_default
 from motley_tff.core.task import Task
@@ -161,7 +161,7 @@ def client_work(
 
     optimizer = optimizer_at(params.learning_rates[0])
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> FineTuningClient:
         models = params.models(broadcast, client_state)
         return FineTuningClient(
             models=models,

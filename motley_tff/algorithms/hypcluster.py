@@ -42,7 +42,7 @@ from motley_tff.core import (
     robust_mean,
 )
 from motley_tff.core.algorithm import Algorithm, Communicated, Groups, Personalization
-from motley_tff.core.client_work import ClientWork, Pass
+from motley_tff.core.client_work import Client, ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import option
@@ -228,7 +228,7 @@ def _joined(own, shared, is_shared):
 def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     (training,) = base.passes
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> HypClusterClient:
         models, penalties = broadcast
         first = base.init(_model(models, 0), client_state, client)
         return HypClusterClient(no_losses(models, k), penalties, tf.constant(0), first)

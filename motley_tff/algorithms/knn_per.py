@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card, Training
 from motley_tff.core import candidate_labels, errors, learning
 from motley_tff.core.algorithm import Personalization
-from motley_tff.core.client_work import Batch, ClientOutput, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import ABOVE_0, option
@@ -119,7 +119,7 @@ def _client_work(task, params, shape, evaluation_parts, personalization_part) ->
     num_candidates = len(params.candidates)
     dim, num_tokens = shape
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> KnnPerClient:
         # Neighbours beyond what a client has are these places, which are never real.
         places = client.capacity[personalization_part] * num_tokens + max(params.num_neighbors) + 1
         is_labels = task.neighbours == "classification"

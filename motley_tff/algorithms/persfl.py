@@ -33,7 +33,7 @@ from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
 from motley_tff.core.algorithm import Algorithm, Personalization
-from motley_tff.core.client_work import Batch, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import option
@@ -96,7 +96,27 @@ class PersFL(SiloAlgorithm):
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns FedAvg's work with a look at the model that came, on the part `valid`."""
-        return _looking_for_teachers(task, super().client_work(task))
+        base = super().client_work(task)
+
+        def init(broadcast: Any, client_state: Any, client: Client) -> PersFLClient:
+            inner = base.init(broadcast, (), client)
+            return PersFLClient(inner, client_state, learning.zero_sums(task))
+
+        def look(carry, batch):
+            outputs = task.model.predict(carry.base.incoming, batch.x, False, batch.key)
+            return carry._replace(sums=learning.add(task, batch, outputs, carry.sums))
+
+        def finish(carry):
+            # Not-a-number without examples: never better.
+            loss = learning.means(carry.sums)["loss"]
+            came = Teacher(carry.base.incoming, loss)
+            state = learning.select(loss < carry.state.loss, came, carry.state)
+            return base.finish(carry.base)._replace(client_state=state)
+
+        # FedAvg's pass stays the first, so that its draws are FedAvg's.
+        (training,) = base.passes
+        looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
+        return ClientWork(init, (training.within("base"), looking), finish)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization:
         """Returns the students' training and scoring; UserError where examples have no classes,
@@ -121,27 +141,6 @@ class PersFLClient(NamedTuple):
     base: Any
     state: Teacher
     sums: learning.Sums
-
-
-def _looking_for_teachers(task: Task, base: ClientWork) -> ClientWork:
-    def init(broadcast, client_state, client):
-        inner = base.init(broadcast, (), client)
-        return PersFLClient(inner, client_state, learning.zero_sums(task))
-
-    def look(carry, batch):
-        outputs = task.model.predict(carry.base.incoming, batch.x, False, batch.key)
-        return carry._replace(sums=learning.add(task, batch, outputs, carry.sums))
-
-    def finish(carry):
-        loss = learning.means(carry.sums)["loss"]  # Not-a-number without examples: never better.
-        came = Teacher(carry.base.incoming, loss)
-        state = learning.select(loss < carry.state.loss, came, carry.state)
-        return base.finish(carry.base)._replace(client_state=state)
-
-    # FedAvg's pass stays the first, so that its draws are FedAvg's.
-    (training,) = base.passes
-    looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
-    return ClientWork(init, (training.within("base"), looking), finish)
 
 
 @dataclasses.dataclass(frozen=True)

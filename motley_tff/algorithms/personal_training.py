@@ -223,7 +223,7 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
     (global_pass,) = base.passes
     outer_pass = global_pass.within("base")
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> SiloClient:
         if training.replaces_fedavg:
             return SiloClient(client.weight, training.start(broadcast, client_state, client))
         weights, shared = broadcast

@@ -193,7 +193,7 @@ def two_candidates(
         evaluation_pass(task, part, lambda carry: carry.current) for part in evaluation_parts
     )
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> TwoModels:
         return TwoModels(*first(broadcast, client_state), start(task, evaluation_parts, 2, client))
 
     def turn_and_begin(carry):

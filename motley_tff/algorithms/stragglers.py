@@ -35,7 +35,7 @@ def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
         return algorithm
     work = algorithm.work
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: client_work.Client) -> TimedClient:
         share = _share(client, rate)
         sizes = client.num_examples
         steps = tf.stack([client_work.num_steps(sizes[p.part], p) for p in work.all_passes])

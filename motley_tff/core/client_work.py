@@ -228,7 +228,7 @@ def capped(work: ClientWork, part: str, max_examples: int | None) -> ClientWork:
     if max_examples is None:
         return work
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Any, client_state: Any, client: Client) -> Any:
         sizes = dict(client.num_examples)
         if part in sizes:
             sizes[part] = tf.minimum(sizes[part], max_examples)

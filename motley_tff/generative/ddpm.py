@@ -24,9 +24,11 @@ import numpy as np
 
 from motley_tff.algorithms import optimizers
 from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.fedavg import FedAvgClient
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import learning, tensor_random
 from motley_tff.core.algorithm import Algorithm, Communicated, ServerOptimizer
+from motley_tff.core.client_work import Client
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.options import BELOW_1, option
@@ -127,7 +129,7 @@ class Ddpm(base.GenerativeAlgorithm):
         plain = super().build(task, initial_weights)
         work, first = plain.work, tuple(initial_weights)
 
-        def init(broadcast, state, client):
+        def init(broadcast: Any, state: Any, client: Client) -> FedAvgClient:
             carry = work.init(broadcast["net"], (), client)
             if not self.keep_optimizer_state:
                 return carry

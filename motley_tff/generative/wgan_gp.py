@@ -29,7 +29,7 @@ from motley_tff.core import (
     tensor_random,
 )
 from motley_tff.core.algorithm import Algorithm
-from motley_tff.core.client_work import ClientOutput, ClientWork, Pass
+from motley_tff.core.client_work import Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -151,7 +151,7 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
     optimizer = build_optimizer(params.client_optimizer)
     gap = task.metric.name
 
-    def init(broadcast, client_state, client):
+    def init(broadcast: Weights, client_state: Any, client: Client) -> WganClient:
         nets = pair.split(tuple(broadcast))
         states, steps = _first_state(optimizer, pair)
         if params.keep_optimizer_state:
