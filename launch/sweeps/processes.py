@@ -113,11 +113,7 @@ class Process:
 
 
 def run(
-    plan: Plan,
-    directory: pathlib.Path,
-    tasks: Sequence[SweepTask],
-    at_once: int,
-    on_done: OnDone,
+    plan: Plan, directory: pathlib.Path, tasks: Sequence[SweepTask], at_once: int, on_done: OnDone
 ) -> None:
     """Runs tasks, so many at once, until all are done or a signal asks for the end."""
     waiting = collections.deque(tasks)

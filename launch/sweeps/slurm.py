@@ -115,7 +115,7 @@ def run(
         for start in range(0, len(tasks), _MAX_JOBS):
             some = tasks[start : start + _MAX_JOBS]
             job_ids = _submit(directory, name, some, resources)
-            _wait(directory, some, job_ids, on_done)
+            _wait(directory, list(zip(some, job_ids, strict=True)), on_done)
     except BaseException:
         subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
         raise
@@ -147,16 +147,10 @@ def _submit(
     return [job.job_id for job in jobs]
 
 
-def _wait(
-    directory: pathlib.Path,
-    tasks: Sequence[SweepTask],
-    job_ids: Sequence[str],
-    on_done: OnDone,
-) -> None:
+def _wait(directory: pathlib.Path, waiting: list[tuple[SweepTask, str]], on_done: OnDone) -> None:
     """Waits until every task's job has left results, or has left the queue without any."""
-    waiting = list(zip(tasks, job_ids, strict=True))
     gone_since: dict[str, float] = {}
-    asked_at, queued = 0.0, set(job_ids)
+    asked_at, queued = 0.0, {job_id for _, job_id in waiting}
     while waiting:
         commandline.raise_if_ended()
         now = time.monotonic()
