@@ -106,14 +106,14 @@ def main(*grid_files: str) -> int:
     statuses: list[int] = []
     with contextlib.ExitStack() as stack:
         # All before the first runs, which may take hours.
-        held = {name: stack.enter_context(_held(root, name, plan_of[name])) for name in plan_of}
-        _check_data({held[name].path: plan for name, plan in plan_of.items()})
+        opened = {n: stack.enter_context(_opened(root, n, plan)) for n, plan in plan_of.items()}
+        _check_data({opened[name].path: plan for name, plan in plan_of.items()})
         for name, plan in plan_of.items():
             if len(plan_of) > 1:
                 print(f"{name}:", file=sys.stderr, flush=True)
             if statuses:
                 print()
-            statuses.append(_run(held[name], plan, options))
+            statuses.append(_run(opened[name], plan, options))
     return max(statuses)
 
 
@@ -134,20 +134,20 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     return read
 
 
-def _run(held: run_directory.RunDirectory, plan: Plan, options: SweepOptions) -> int:
+def _run(sweep: run_directory.RunDirectory, plan: Plan, options: SweepOptions) -> int:
     """Runs a sweep; returns the exit status."""
-    directory = held.path
+    directory = sweep.path
     for folder in ("tasks", "logs", "runs", "scratch"):
         (directory / folder).mkdir(exist_ok=True)
     facts = {
         "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
         "setting": plan.setting, "model_dir": plan.model_dir,
     }  # fmt: skip
-    held.write_record(**facts, status="running")
+    sweep.write_record(**facts, status="running")
     _run_tasks(plan, directory, options)
     rows = results.write(directory, plan)
     best = results.best_rows(plan, rows, results.best_point(plan, rows))
-    held.write_record(**facts, status="finished")
+    sweep.write_record(**facts, status="finished")
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
@@ -186,7 +186,7 @@ def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
 
 
 @contextlib.contextmanager
-def _held(root: str, name: str, plan: Plan) -> Iterator[run_directory.RunDirectory]:
+def _opened(root: str, name: str, plan: Plan) -> Iterator[run_directory.RunDirectory]:
     """Holds a sweep's directory; UserError if it is in use, foreign or not writable."""
     try:
         directory = run_directory.RunDirectory(root, name, {})
