@@ -4,6 +4,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 import subprocess
@@ -44,11 +45,8 @@ class Setup(NamedTuple):
     @property
     def algorithm(self) -> algorithm_lib.Algorithm:
         """FedAvg with server SGD at rate 1, one epoch a round."""
-        params = FedAvg(
-            optimizers.OptimizerConfig("sgd", self.learning_rate),
-            optimizers.OptimizerConfig("sgd", 1.0),
-            train_batch_size=self.batch_size,
-        )
+        sgd = functools.partial(optimizers.OptimizerConfig, "sgd")
+        params = FedAvg(sgd(self.learning_rate), sgd(1.0), train_batch_size=self.batch_size)
         return params.build(self.task, self.task.model.initial_weights(SEED))
 
 

@@ -183,12 +183,12 @@ def _sheets(files: Sequence[pathlib.Path], options: _MetricsOptions) -> list[wor
     clients = {p: table.assign(run_id=table["run_id"].map(names[p])) for p, table in chosen.items()}
     candidates = {}
     for path, own in clients.items() if options.columns is None else ():
-        beside = path.with_name("candidates.csv")
-        if path.name == "clients.csv" and beside.is_file():
-            table = reading.read(reading.open_file(beside), "candidates")
+        table_path = path.with_name("candidates.csv")
+        if path.name == "clients.csv" and table_path.is_file():
+            table = reading.read(reading.open_file(table_path), "candidates")
             if {"run_id", "round"} <= set(table):
                 table = options.rows(table)
-            candidates[beside] = table.assign(run_id=own["run_id"].iloc[0])
+            candidates[table_path] = table.assign(run_id=own["run_id"].iloc[0])
     more = [workbook.of_frames("candidates", candidates)] if candidates else []
     return [workbook.of_frames("clients", clients), *more]
 

@@ -37,6 +37,7 @@ _MAX_SETTING = 40
 FIRST_COUNTS = ("personalization_fraction", "acceptance")
 
 Item = TypeVar("Item")
+MakeTable = Callable[[ReportedRun], pd.DataFrame | None]
 
 
 class Series(NamedTuple):
@@ -124,11 +125,7 @@ class Comparison(NamedTuple):
         return [item for series in self.series if (item := function(series)) is not None]
 
     def over_seeds(
-        self,
-        table: Callable[[ReportedRun], pd.DataFrame | None],
-        key: str,
-        sort: bool = True,
-        shared: bool = False,
+        self, table: MakeTable, key: str, sort: bool = True, shared: bool = False
     ) -> pd.DataFrame:
         """Returns the tables of runs, with a row for each value of a key, None of one that has
         none, as one: `algorithm`, the key, ascending or as it comes, and of each other column the

@@ -24,7 +24,7 @@ from motley_tff.metrics.generative import scores
 _SCORES = (*(name for name in scores.DISTANCES if name != "kid_biased"), *scores.NEIGHBORS)
 _CHECKPOINT = "checkpoint"
 _WIDE = 50
-_NUM_ROWS, _MOST_BESIDE, _NUM_PICTURES = 8, 3, 10
+_NUM_ROWS, _MOST_OTHERS, _NUM_PICTURES = 8, 3, 10
 _REQUIRED = ("generated", "features", "num_features", "source", "fid_all", "fid_avg")
 
 
@@ -111,9 +111,9 @@ def _pictures(table: pd.DataFrame) -> style.Drawn | None:
     """Draws pictures of at most eight sets whose files are still there."""
     rows = [row for row in table.to_dict("records") if os.path.isfile(row["file"])]
     ordered = [row for row in rows if row["source"] == _CHECKPOINT]
-    beside = [row for row in rows if row["source"] != _CHECKPOINT]
-    ordered = _spread(ordered, _NUM_ROWS - min(len(beside), _MOST_BESIDE))
-    chosen = [*ordered, *_spread(beside, _NUM_ROWS - len(ordered))]
+    others = [row for row in rows if row["source"] != _CHECKPOINT]
+    ordered = _spread(ordered, _NUM_ROWS - min(len(others), _MOST_OTHERS))
+    chosen = [*ordered, *_spread(others, _NUM_ROWS - len(ordered))]
     strips = [(row, kept) for row in chosen if (kept := _some_pictures(row)) is not None]
     if not strips:
         return None

@@ -21,6 +21,7 @@ from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values, statistics
 from motley_tff.tables import client_tables, columns, comparable, reading
+from motley_tff.tables.client_tables import Evaluation
 
 _SWEEP = (
     "run_id", "algorithm", "dataset", "base_random_seed", "status", "metric", "higher_is_better",
@@ -63,7 +64,7 @@ class ReportedRun:
     metric: str
     higher_is_better: bool
     flags: Mapping[str, Any]
-    evaluations: Mapping[str, client_tables.Evaluation] = dataclasses.field(repr=False)
+    evaluations: Mapping[str, Evaluation] = dataclasses.field(repr=False)
     data: Mapping[str, Any] = dataclasses.field(repr=False, default_factory=dict)
 
     @property
@@ -210,7 +211,7 @@ def _read_directory(path: pathlib.Path, inputs: Inputs) -> None:
     # A sweep in which no setting finished under all seeds has no best runs.
     if not clients.exists() or (sweep is not None and not any(csv_files.read(clients))):
         return
-    of_run: dict[str, list[client_tables.Evaluation]] = {}
+    of_run: dict[str, list[Evaluation]] = {}
     for evaluation in client_tables.evaluations(client_tables.read(clients), clients):
         of_run.setdefault(evaluation.keys["run_id"], []).append(evaluation)
     for run_id, evaluations in of_run.items():
@@ -248,10 +249,7 @@ def dataset_named(name: str, flags: Mapping[str, Any]) -> str:
 
 
 def _run(
-    path: pathlib.Path,
-    flags: Mapping[str, Any],
-    run_id: str,
-    evaluations: Sequence[client_tables.Evaluation],
+    path: pathlib.Path, flags: Mapping[str, Any], run_id: str, evaluations: Sequence[Evaluation]
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
@@ -279,7 +277,7 @@ def _run(
     )
 
 
-def _reported_round(evaluations: Sequence[client_tables.Evaluation], selects: bool) -> int:
+def _reported_round(evaluations: Sequence[Evaluation], selects: bool) -> int:
     """Returns the last round, or the one that is best on validation clients."""
     if not selects:
         return max(e.keys["round"] for e in evaluations)

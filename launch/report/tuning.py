@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 
 from launch.report import style
 from launch.report.comparisons import Comparison, Series, Value
+from launch.report.runs import ReportedRun
 from motley_tff.metrics import statistics
+from motley_tff.metrics.client_values import ClientValues
 from motley_tff.tables import columns
 
 MODELS = ("before", *columns.WAYS)
@@ -29,15 +31,7 @@ def _row(series: Series) -> dict[str, Any] | None:
     runs = [r for r in series.runs if {*chosen} <= {*r.rows} and r.has_trained_baseline]
     if not any(run.rows[chosen].nunique(axis=1).gt(1).any() for run in runs):
         return None
-    ways = {
-        way: [
-            dataclasses.replace(
-                r.values, personalized=r.rows[f"personalized_{way}"].to_numpy(float)
-            )
-            for r in runs
-        ]
-        for way in columns.WAYS
-    }
+    ways = {way: [_values(run, way) for run in runs] for way in columns.WAYS}
     gains = np.array([np.concatenate([values.delta for values in way]) for way in ways.values()])
     shown = np.isfinite(gains).all(axis=0)
     if not shown.any():
@@ -52,6 +46,12 @@ def _row(series: Series) -> dict[str, Any] | None:
         is_hurt = np.concatenate([of_run.is_hurt[of_run.is_scored] for of_run in values])
         row[f"hurt, {way} (%)"] = 100.0 * is_hurt.mean()
     return row
+
+
+def _values(run: ReportedRun, way: str) -> ClientValues:
+    """Returns silos under one way to choose."""
+    personalized = run.rows[f"personalized_{way}"].to_numpy(float)
+    return dataclasses.replace(run.values, personalized=personalized)
 
 
 def draw(rows: pd.DataFrame, comparison: Comparison, styles: style.Styles) -> Figure:

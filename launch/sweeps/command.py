@@ -26,7 +26,7 @@ from absl import flags
 
 from datasets.models import users_model
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
-from launch.sweeps.plans import SweepTask
+from launch.sweeps.plans import Plan, SweepTask
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core import errors
@@ -65,9 +65,6 @@ class SweepOptions(slurm.Resources):
         upper=1000,
     )  # fmt: skip
     scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
-    max_parallel: int | None = option(
-        None, "Tasks at once (default: as many as there are cores for; with slurm, all)", lower=1
-    )
     root_output_dir: str = option("results", "Directory that gets the sweep's directory")
     data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
     data_file: str | None = option(None, "A file to read in place of a search in --data_dir")
@@ -93,7 +90,7 @@ def main(*grid_files: str) -> int:
     data_dir, data_file = _absolute(options.data_dir), _absolute(options.data_file)
     seeds, is_synthetic = options.seeds, options.use_synthetic_data
     plan_of = {
-        name: plans.Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
+        name: Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
         for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
     _check_size(plan_of, may_be_large=options.yes or is_dry)
@@ -109,14 +106,14 @@ def main(*grid_files: str) -> int:
     statuses: list[int] = []
     with contextlib.ExitStack() as stack:
         # All before the first runs, which may take hours.
-        held = {name: stack.enter_context(_held(root, name, plan_of[name])) for name in plan_of}
-        _check_data({held[name].path: plan for name, plan in plan_of.items()})
+        opened = {n: stack.enter_context(_opened(root, n, plan)) for n, plan in plan_of.items()}
+        _check_data({opened[name].path: plan for name, plan in plan_of.items()})
         for name, plan in plan_of.items():
             if len(plan_of) > 1:
                 print(f"{name}:", file=sys.stderr, flush=True)
             if statuses:
                 print()
-            statuses.append(_run(held[name], plan, options))
+            statuses.append(_run(opened[name], plan, options))
     return max(statuses)
 
 
@@ -137,20 +134,20 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     return read
 
 
-def _run(held: run_directory.RunDirectory, plan: plans.Plan, options: SweepOptions) -> int:
+def _run(sweep: run_directory.RunDirectory, plan: Plan, options: SweepOptions) -> int:
     """Runs a sweep; returns the exit status."""
-    directory = held.path
+    directory = sweep.path
     for folder in ("tasks", "logs", "runs", "scratch"):
         (directory / folder).mkdir(exist_ok=True)
     facts = {
         "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
         "setting": plan.setting, "model_dir": plan.model_dir,
     }  # fmt: skip
-    held.write_record(**facts, status="running")
+    sweep.write_record(**facts, status="running")
     _run_tasks(plan, directory, options)
     rows = results.write(directory, plan)
     best = results.best_rows(plan, rows, results.best_point(plan, rows))
-    held.write_record(**facts, status="finished")
+    sweep.write_record(**facts, status="finished")
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
@@ -171,7 +168,7 @@ def _model_dir(grid: grids.Grid) -> str | None:
     return os.getcwd() if named else None
 
 
-def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
+def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
     """Asks before sweeps that would take very long."""
     for name, plan in plan_of.items():
         if plan.num_runs > _TOO_MANY_RUNS:
@@ -189,7 +186,7 @@ def _check_size(plan_of: Mapping[str, plans.Plan], may_be_large: bool) -> None:
 
 
 @contextlib.contextmanager
-def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunDirectory]:
+def _opened(root: str, name: str, plan: Plan) -> Iterator[run_directory.RunDirectory]:
     """Holds a sweep's directory; UserError if it is in use, foreign or not writable."""
     try:
         directory = run_directory.RunDirectory(root, name, {})
@@ -200,7 +197,7 @@ def _held(root: str, name: str, plan: plans.Plan) -> Iterator[run_directory.RunD
         yield directory
 
 
-def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
+def _check_data(plan_of: Mapping[pathlib.Path, Plan]) -> None:
     """Refuses sweeps, by their directory, whose data cannot be loaded; a first task that is alone
     will say so itself.
     """
@@ -213,7 +210,7 @@ def _check_data(plan_of: Mapping[pathlib.Path, plans.Plan]) -> None:
                 raise UserError(f"{directory.name}: {complaint}", advice="nothing was run")
 
 
-def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None:
+def _check_same(directory: run_directory.RunDirectory, plan: Plan) -> None:
     """Refuses a directory with results of another version, grid or number of seeds."""
     then, now = directory.record.get("plan"), plan.identity()
     if then is None and directory.record:
@@ -231,7 +228,7 @@ def _check_same(directory: run_directory.RunDirectory, plan: plans.Plan) -> None
             raise UserError(str(directory.path), stored, expected, advice)
 
 
-def _run_tasks(plan: plans.Plan, directory: pathlib.Path, options: SweepOptions) -> None:
+def _run_tasks(plan: Plan, directory: pathlib.Path, options: SweepOptions) -> None:
     """Runs what is not finished, in processes here or as Slurm's jobs."""
     waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
     if not waiting:
@@ -253,12 +250,12 @@ def _run_tasks(plan: plans.Plan, directory: pathlib.Path, options: SweepOptions)
         at_once = options.max_parallel or processes.share_of_cores(options.cpus_per_task)
         processes.run(plan, directory, waiting, at_once, count)
     else:
-        slurm.run(directory, waiting, options.max_parallel or len(waiting), count, options)
+        slurm.run(directory, waiting, count, options)
     progress.finish()
 
 
 def _closing_text(
-    plan: plans.Plan, rows: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]
+    plan: Plan, rows: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]]
 ) -> str:
     """Returns what came out, by the rows of `sweep.csv` and `best.csv`, and the paper's values."""
     failed = [row for row in rows if row["status"] == "failed"]

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launch.sweeps import plans, results
-from launch.sweeps.plans import SweepRun, SweepTask
+from launch.sweeps import results
+from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
@@ -32,10 +32,14 @@ _KILOBYTES_PER_MEGABYTE = 1024.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
+# What is called with each task that ended, and its results.
+OnDone = Callable[[SweepTask, dict[str, Any]], None]
+
+
 class Process:
     """A task's running process, which may use so many cores."""
 
-    def __init__(self, plan: plans.Plan, directory: pathlib.Path, task: SweepTask, num_cores: int):
+    def __init__(self, plan: Plan, directory: pathlib.Path, task: SweepTask, num_cores: int):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
         self._usage: resource.struct_rusage | None = None
@@ -109,22 +113,15 @@ class Process:
 
 
 def run(
-    plan: plans.Plan,
-    directory: pathlib.Path,
-    tasks: Sequence[SweepTask],
-    max_parallel: int,
-    on_done: Callable[[SweepTask, dict[str, Any]], None],
+    plan: Plan, directory: pathlib.Path, tasks: Sequence[SweepTask], at_once: int, on_done: OnDone
 ) -> None:
-    """Runs tasks, so many at once, until all are done or a signal asks for the end.
-
-    `on_done` is called with each task that ended, and its results.
-    """
+    """Runs tasks, so many at once, until all are done or a signal asks for the end."""
     waiting = collections.deque(tasks)
     running: list[Process] = []
-    num_cores = share_of_cores(max_parallel)
+    num_cores = share_of_cores(at_once)
     try:
         while waiting or running:
-            while waiting and len(running) < max_parallel:
+            while waiting and len(running) < at_once:
                 with signals.held():  # One that comes before the note would leave it behind.
                     running.append(Process(plan, directory, waiting.popleft(), num_cores))
             for process in [p for p in running if not p.is_running()]:
@@ -159,7 +156,7 @@ def share_of_cores(num_processes: int) -> int:
     return max(1, cores.usable() // num_processes)
 
 
-def _from_directory(directory: pathlib.Path, plan: plans.Plan, run: SweepRun) -> dict[str, Any]:
+def _from_directory(directory: pathlib.Path, plan: Plan, run: SweepRun) -> dict[str, Any]:
     """Returns what is kept of a trainer's finished run."""
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     higher = record["higher_is_better"]

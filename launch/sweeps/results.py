@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from launch.sweeps import grids, plans
-from launch.sweeps.plans import SweepRun, SweepTask
+from launch.sweeps import grids
+from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff.core import candidates, errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -124,7 +124,7 @@ def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:
     return content is not None and content["status"] == "finished"
 
 
-def write(directory: pathlib.Path, plan: plans.Plan) -> list[dict[str, Any]]:
+def write(directory: pathlib.Path, plan: Plan) -> list[dict[str, Any]]:
     """Writes the tables and returns the rows of `sweep.csv`, in its order."""
     contents = {task.number: load(path_of(directory, task)) or {} for task in plan.tasks}
     _check_data(directory, contents.values())
@@ -158,7 +158,7 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
         raise UserError(str(directory), digests, "the same data files in all runs", advice)
 
 
-def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
+def _sweep_rows(plan: Plan, contents: Mapping[int, Mapping[str, Any]]) -> list[dict]:
     rows: dict[SweepRun, dict[str, Any]] = {}
     names = {"algorithm": plan.grid.algorithm, "dataset": plan.grid.dataset}
     for task in plan.tasks:
@@ -170,7 +170,7 @@ def _sweep_rows(plan: plans.Plan, contents: Mapping[int, Mapping[str, Any]]) -> 
     return [rows[run] for run in sorted(rows)]
 
 
-def best_point(plan: plans.Plan, rows: Sequence[Mapping[str, Any]]) -> int | None:
+def best_point(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> int | None:
     """Returns the point of best validation mean over clients, then seeds; None if there is none,
     or the grid chooses by nothing, which is no column.
 
@@ -194,7 +194,7 @@ def validation_means(grid: grids.Grid, rows: Sequence[Mapping[str, Any]]) -> np.
 
 
 def best_rows(
-    plan: plans.Plan, rows: Sequence[Mapping[str, Any]], point: int | None
+    plan: Plan, rows: Sequence[Mapping[str, Any]], point: int | None
 ) -> list[dict[str, Any]]:
     """Returns a row for each statistic of the chosen setting on test clients, as Tables 6 and 7."""
     if point is None:
@@ -217,7 +217,7 @@ def best_rows(
     return best
 
 
-def _write_clients(directory: pathlib.Path, plan: plans.Plan, point: int | None) -> None:
+def _write_clients(directory: pathlib.Path, plan: Plan, point: int | None) -> None:
     """Writes the clients of the chosen setting's runs, or takes an older table away."""
     path = directory / "clients.csv"
     if point is None:

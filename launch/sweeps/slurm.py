@@ -16,12 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
 from launch.sweeps import plans, processes, results
 from launch.sweeps.plans import SweepTask
+from launch.sweeps.processes import OnDone
 from motley_tff import commandline
 from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
@@ -37,14 +38,15 @@ _MAX_REQUEUES = 1000
 # submitit asks this variable which signal it is that says that time is running out.
 os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
 
-OnDone = Callable[[SweepTask, dict[str, Any]], None]
-
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
     """What a job asks for; None: left to Slurm. One at its time limit goes on in another job."""
 
     cpus_per_task: int = option(1, "Cores for each task", lower=1)
+    max_parallel: int | None = option(
+        None, "Tasks at once (default: as many as there are cores for; with slurm, all)", lower=1
+    )
     slurm_partition: str | None = option(None, "Partition (default: the cluster's)")
     slurm_hours: float = option(12.0, "Time limit of a job, which then goes on in another")
     slurm_memory_gb: float | None = option(None, "Memory of a job (default: the partition's)")
@@ -99,11 +101,7 @@ def check() -> None:
 
 
 def run(
-    directory: pathlib.Path,
-    tasks: Sequence[SweepTask],
-    max_parallel: int,
-    on_done: OnDone,
-    resources: Resources,
+    directory: pathlib.Path, tasks: Sequence[SweepTask], on_done: OnDone, resources: Resources
 ) -> None:
     """Runs tasks as arrays of jobs, so many at once, until all are done; a signal cancels the rest.
 
@@ -116,19 +114,15 @@ def run(
     try:
         for start in range(0, len(tasks), _MAX_JOBS):
             some = tasks[start : start + _MAX_JOBS]
-            job_ids = _submit(directory, name, some, max_parallel, resources)
-            _wait(directory, some, job_ids, on_done)
+            job_ids = _submit(directory, name, some, resources)
+            _wait(directory, list(zip(some, job_ids, strict=True)), on_done)
     except BaseException:
         subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
         raise
 
 
 def _submit(
-    directory: pathlib.Path,
-    name: str,
-    tasks: Sequence[SweepTask],
-    max_parallel: int,
-    resources: Resources,
+    directory: pathlib.Path, name: str, tasks: Sequence[SweepTask], resources: Resources
 ) -> list[str]:
     import submitit  # Takes 80 ms.
 
@@ -140,7 +134,7 @@ def _submit(
     executor.update_parameters(
         job_name=name, time=max(1, round(60 * resources.slurm_hours)),
         cpus_per_task=resources.cpus_per_task,
-        array_parallelism=max_parallel, stderr_to_stdout=True,
+        array_parallelism=resources.max_parallel or len(tasks), stderr_to_stdout=True,
         additional_parameters={"requeue": True}, **options,
     )  # fmt: skip
     try:
@@ -153,16 +147,10 @@ def _submit(
     return [job.job_id for job in jobs]
 
 
-def _wait(
-    directory: pathlib.Path,
-    tasks: Sequence[SweepTask],
-    job_ids: Sequence[str],
-    on_done: OnDone,
-) -> None:
+def _wait(directory: pathlib.Path, waiting: list[tuple[SweepTask, str]], on_done: OnDone) -> None:
     """Waits until every task's job has left results, or has left the queue without any."""
-    waiting = list(zip(tasks, job_ids, strict=True))
     gone_since: dict[str, float] = {}
-    asked_at, queued = 0.0, set(job_ids)
+    asked_at, queued = 0.0, {job_id for _, job_id in waiting}
     while waiting:
         commandline.raise_if_ended()
         now = time.monotonic()

@@ -17,7 +17,7 @@ import numpy as np
 
 import datasets
 from launch.sweeps import plans, results
-from launch.sweeps.plans import SweepRun, SweepTask
+from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.experiment import defaults, run_directory
@@ -39,9 +39,7 @@ def main(directory: str, number: str) -> None:
 class GroupTraining:
     """Trains the runs of a task together, which has a group, by a trainer's configuration."""
 
-    def __init__(
-        self, directory: pathlib.Path, plan: plans.Plan, task: SweepTask, flags: config.Config
-    ):
+    def __init__(self, directory: pathlib.Path, plan: Plan, task: SweepTask, flags: config.Config):
         """Makes the data sets of all seeds and the weights that runs start from."""
         from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
 
