@@ -29,7 +29,7 @@ _STROKES = pathlib.Path(__file__).with_name("strokes.png")
 _FIELD_SIZE = 64
 
 
-class Style(NamedTuple):
+class Handwriting(NamedTuple):
     """A planted style group: what its writers' styles scatter around."""
 
     share: float  # Part of the population.
@@ -39,11 +39,11 @@ class Style(NamedTuple):
     pen: float  # Mean radius of the pen in pixels.
 
 
-GROUPS: Mapping[str, Style] = {
-    "print": Style(0.35, (0, 1, 2), 0.0, 1.0, 1.1),
-    "italic": Style(0.30, (3, 4, 5), 0.15, 0.85, 0.9),
-    "script": Style(0.20, (6, 7, 8), 0.0, 1.0, 0.9),
-    "slab": Style(0.15, (9, 10, 11), -0.2, 1.15, 1.35),
+GROUPS: Mapping[str, Handwriting] = {
+    "print": Handwriting(0.35, (0, 1, 2), 0.0, 1.0, 1.1),
+    "italic": Handwriting(0.30, (3, 4, 5), 0.15, 0.85, 0.9),
+    "script": Handwriting(0.20, (6, 7, 8), 0.0, 1.0, 0.9),
+    "slab": Handwriting(0.15, (9, 10, 11), -0.2, 1.15, 1.35),
 }
 
 # A writer draws this share of the characters in a form that is not their main font's.
