@@ -253,7 +253,7 @@ def _of_snippets(plays: Plays) -> _Split:
     tested = {role: min(len(texts) for texts in halves) for role, halves in both.items()}
     # Whoever has one row to train on, or to test, still has both.
     at_least_2 = {role: 2 * (n > 0) for role, n in tested.items()}
-    split = splits.usable({"train": sizes, "valid": sizes, "test": at_least_2})
+    split = splits.leave_out_small({"train": sizes, "valid": sizes, "test": at_least_2})
     valid = {role: (rows[: len(rows) // 2], rows[len(rows) // 2 :]) for role, rows in train.items()}
     return split, {"train": train, "valid": valid, "test": both}, {}
 

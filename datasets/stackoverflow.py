@@ -171,16 +171,13 @@ def _create_tff_task(path: Path, counts: Path, vocabulary: Sequence[str]) -> tas
     held_out = sqlite_clients.open_split(path, _HELD_OUT)
     load = functools.partial(_load_posts, held_out)
     sources = {"train": functools.partial(_load_posts, trained), "valid": load, "test": load}
-    split = _split_tff(trained.sizes, held_out.sizes)
+    ids = splits.permute(tuple(held_out.sizes))
+    num_valid = max(1, _PUBLISHED_VALID * len(ids) // _PUBLISHED_HELD_OUT)
+    parts = {"valid": ids[:num_valid], "test": ids[num_valid:]}
+    sizes = {name: {i: held_out.sizes[i] for i in part} for name, part in parts.items()}
+    split = splits.leave_out_small({"train": trained.sizes, **sizes})
     facts = {"source": "sqlite", "files": [str(path), str(counts)]}
     return _task(split, sources, {**trained.sizes, **held_out.sizes}, vocabulary, facts)
-
-
-def _split_tff(trained: Mapping[str, int], held_out: Mapping[str, int]) -> splits.ClientSplit:
-    ids = splits.permute(tuple(held_out))
-    num_valid = max(1, _PUBLISHED_VALID * len(ids) // _PUBLISHED_HELD_OUT)
-    valid, test = ({i: held_out[i] for i in part} for part in (ids[:num_valid], ids[num_valid:]))
-    return splits.usable({"train": trained, "valid": valid, "test": test})
 
 
 def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[Path, list[str]]:

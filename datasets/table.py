@@ -146,10 +146,8 @@ def _used_columns(frame: pd.DataFrame, options: DataOptions) -> tuple[list[str],
     if not names:
         raise UserError("", "no column to predict from", advice=f"give {field}")
     if unused := [name for name in options.categorical_columns if name not in names]:
-        categorical, advice = (
-            errors.name("categorical_columns"),
-            f"add it to {field}, or leave it out",
-        )
+        categorical = errors.name("categorical_columns")
+        advice = f"add it to {field}, or leave it out"
         raise UserError(categorical, unused[0], "a column that predicts", advice)
     return names, label
 
@@ -377,9 +375,8 @@ def _task(
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
     classes = labels.classes
-    model_facts = choice.ModelFacts(
-        len(classes) if classes else 1, (width,), predicts_numbers=not classes
-    )
+    num_outputs = len(classes or ()) or 1
+    model_facts = choice.ModelFacts(num_outputs, (width,), predicts_numbers=not classes)
     example = np.zeros((1, width), np.float32)
     fields: dict[str, Any]
     if classes is not None:

@@ -89,7 +89,7 @@ def _task(
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
     """Returns the task on each client's sentences; the arguments are by split, but the last two."""
-    tokens, split = next_words.make_tokens(vocabulary), splits.usable(sizes)
+    tokens, split = next_words.make_tokens(vocabulary), splits.leave_out_small(sizes)
 
     def trained(sentences: Sequence[str] | tf.Tensor) -> clients_lib.Parts:
         return {"train": tokens.encode(sentences[:_MAX_TRAINING_EXAMPLES])}

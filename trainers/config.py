@@ -25,6 +25,8 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
+# Where given, shares of --total_rounds.
+_SHARES_OF_ROUNDS = ("warmstart_fraction", "balance")
 # Generators have models of their own, and their nets are not personalized.
 _NOT_OF_GENERATORS = ("model", "model_sizes", "evaluate_ood", "personalization_fraction")
 
@@ -66,6 +68,7 @@ def read(trainer: str) -> Config:
     if generator is not None:  # Its betas depend on which it is.
         client = whole.algorithm.client_optimizer
         stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}
+    shares = tuple(name for name in _SHARES_OF_ROUNDS if name in FLAGS and FLAGS[name].value)
     decides = {**deciding_flags(trainer), "setting": data.setting}  # Perhaps the trainer's.
     return Config(
         data=data,
@@ -75,7 +78,7 @@ def read(trainer: str) -> Config:
         deciding_flags=_filled_in(decides, stands_for),
         default_flags=_filled_in({name: FLAGS[name].default for name in decides}, stands_for),
         selects_round=_selects_round(experiment, setting),
-        raisable={"total_rounds": _shares_of_rounds()},
+        raisable={"total_rounds": shares},
         generator=generator,
     )
 
@@ -99,12 +102,6 @@ def _stands_for() -> dict[str, Any]:
 
 def _filled_in(values: Mapping[str, Any], stands_for: Mapping[str, Any]) -> dict[str, Any]:
     return {name: stands_for.get(name) if v is None else v for name, v in values.items()}
-
-
-def _shares_of_rounds() -> tuple[str, ...]:
-    """Returns the given flags that mean a share of --total_rounds."""
-    names = ("warmstart_fraction", "balance")
-    return tuple(name for name in names if name in FLAGS and FLAGS[name].value)
 
 
 def _selects_round(experiment: ExperimentOptions, setting: str) -> bool:

@@ -160,7 +160,7 @@ def _backward(
 
 def _loop(
     start: int,
-    goes_on: Callable[[tf.Tensor], tf.Tensor],
+    condition: Callable[[tf.Tensor], tf.Tensor],
     step: Callable[..., Any],
     state: tuple[tf.Tensor, tf.Tensor],
     time: int,
@@ -168,5 +168,5 @@ def _loop(
     """Returns what each step writes, stacked by time."""
     written = tf.TensorArray(state[0].dtype, time)
     return tf.while_loop(
-        lambda t, *_: goes_on(t), step, (start, *state, written), parallel_iterations=1
+        lambda t, *_: condition(t), step, (start, *state, written), parallel_iterations=1
     )[-1].stack()

@@ -96,12 +96,14 @@ def published_or_proportional(
 
 
 def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
-    """Splits clients by `split_clients`, then leaves out those that `usable` does."""
+    """Splits clients by `split_clients`, then leaves out those that `leave_out_small` does."""
     ids = split_clients(tuple(sizes), num_valid, num_test)
-    return usable({s: {i: sizes[i] for i in part} for s, part in zip(SPLITS, ids, strict=True)})
+    return leave_out_small(
+        {s: {i: sizes[i] for i in part} for s, part in zip(SPLITS, ids, strict=True)}
+    )
 
 
-def usable(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
+def leave_out_small(sizes: Mapping[str, Mapping[str, int]]) -> ClientSplit:
     """Leaves out of `{split: {client id: number of examples}}` clients that have nothing to train
     on or cannot be halved; UserError if a split would have no client.
     """

@@ -149,14 +149,16 @@ def _encoding(path: Path, head: bytes) -> str:
         return "utf-16"
     encoding, decoder = "utf-8-sig", codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
-        while chunk := file.read(2**24):
+        while True:
+            chunk = file.read(2**24)
             if b"\0" in chunk:
                 raise UserError("", "zero bytes", "text", "save the table as CSV in UTF-8")
             try:
-                decoder.decode(chunk, final=len(chunk) < 2**24)
+                decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError:
                 encoding = "cp1252"
-    return encoding
+            if not chunk:
+                return encoding
 
 
 def check_file_size(paths: Iterable[Path], advice: str) -> None:

@@ -153,7 +153,9 @@ def _photograph(
         region = regions[rng.integers(len(regions))] if travels else home
         name = region, kinds[rng.choice(len(kinds), p=favourites)]
         camera = _one_view(rng, usual)
-        images[i] = _encode(draw(rng, REGIONS[region], landmarks[name], camera, size))
+        pixels, jpeg = draw(rng, REGIONS[region], landmarks[name], camera, size), io.BytesIO()
+        Image.fromarray(pixels).save(jpeg, "JPEG", quality=88)
+        images[i] = jpeg.getvalue()
         taken[i] = labels[name]
     return home, {"image": images, "label": taken}
 
@@ -179,7 +181,9 @@ def draw(
 ) -> np.ndarray:
     """Returns a picture uint8 [height, width, 3] of `size` (width, height); hills are random."""
     width, height = (_OVERSAMPLING * s for s in size)
-    image = Image.fromarray(_sky(region, width, height))
+    down = np.linspace(0.0, 1.0, height)[:, None, None]
+    sky = (1 - down) * np.array(region.sky) + down * np.array(region.horizon)
+    image = Image.fromarray(np.repeat(np.rint(255 * sky).astype(np.uint8), width, axis=1))
     pen = ImageDraw.Draw(image)
     for shape in (*_land(rng, region), *landmark):
         corners = _on_picture(shape.corners, camera, width, height)
@@ -191,13 +195,6 @@ def draw(
     pixels = pixels * light.astype(np.float32)
     pixels += _GRAIN * rng.standard_normal(pixels.shape, np.float32)
     return np.rint(255 * np.clip(pixels, 0.0, 1.0)).astype(np.uint8)
-
-
-def _sky(region: Region, width: int, height: int) -> np.ndarray:
-    down = np.linspace(0.0, 1.0, height)[:, None, None]
-    column = (1 - down) * np.array(region.sky) + down * np.array(region.horizon)
-    rows = np.rint(255 * column).astype(np.uint8)
-    return np.repeat(rows, width, axis=1)
 
 
 def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
@@ -216,12 +213,6 @@ def _on_picture(corners: np.ndarray, camera: Camera, width: int, height: int) ->
     return np.stack(
         [width / 2 + scale * (cos * x - sin * y), height / 2 - scale * (sin * x + cos * y)], axis=1
     )
-
-
-def _encode(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", quality=88)
-    return out.getvalue()
 
 
 def _block(

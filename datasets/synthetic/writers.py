@@ -106,9 +106,10 @@ def _new_writer(rng: np.random.Generator, num_classes: int) -> Writer:
     names = tuple(GROUPS)
     name = names[rng.choice(len(names), p=[group.share for group in GROUPS.values()])]
     group = GROUPS[name]
+    main, borrowed = rng.choice(group.faces), rng.choice(group.faces, len(CHARACTERS))
     return Writer(
         group=name,
-        faces=_choose_forms(rng, group),
+        faces=np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main),
         bends=rng.normal(0.0, 0.03, (len(CHARACTERS), _NUM_BENDS, 2)).astype(np.float32),
         slant=group.slant + rng.normal(0.0, 0.1),
         aspect=group.aspect * np.exp(rng.normal(0.0, 0.1)),
@@ -119,11 +120,6 @@ def _new_writer(rng: np.random.Generator, num_classes: int) -> Writer:
         grain=rng.uniform(0.0, 0.04),
         class_probabilities=_class_probabilities(rng, num_classes),
     )
-
-
-def _choose_forms(rng: np.random.Generator, group: Handwriting) -> np.ndarray:
-    main, borrowed = rng.choice(group.faces), rng.choice(group.faces, len(CHARACTERS))
-    return np.where(rng.random(len(CHARACTERS)) < _BORROWED_FORMS, borrowed, main)
 
 
 def _class_probabilities(rng: np.random.Generator, num_classes: int) -> np.ndarray:

@@ -83,11 +83,11 @@ def test_each_slice_is_scaled_by_its_own_maximum(dtype):
 
 def _subjects_by_part(task, vendors):
     """Returns `{part: subjects}`; a made-up target names the subject."""
-    found = {part: set() for part in splits.SPLITS}
+    parts_of = {part: set() for part in splits.SPLITS}
     for vendor in vendors:
         for part, examples in task.train.fetch(vendor).items():
-            found[part] |= set(np.rint(examples["target"] * 10).astype(int).tolist())
-    return found
+            parts_of[part] |= set(np.rint(examples["target"] * 10).astype(int).tolist())
+    return parts_of
 
 
 def test_split_by_subject():
@@ -146,8 +146,8 @@ def test_rules_by_option():
 
 @pytest.mark.parametrize("rule", ["subject", "published"])
 def test_small_and_unlabelled_vendors(rule):
-    one = _scans(_people(20, 2), 1, suvr=np.array([1.0, 1.0]))
-    vendors = {"CPS": _scans(_people(0, 10)), "HERMES": _scans([]), "MiE": one}
+    single = _scans(_people(20, 2), 1, suvr=np.array([1.0, 1.0]))
+    vendors = {"CPS": _scans(_people(0, 10)), "HERMES": _scans([]), "MiE": single}
     task = adni.create_task_from_data(vendors, 0, rule)
     assert task.train.ids == ("CPS", "MiE") and task.valid.ids == task.test.ids == ("CPS",)
     assert len(task.train.fetch("MiE")["train"]["target"]) == 2
@@ -216,8 +216,8 @@ def test_array_file(tmp_path):
     assert task.facts["preparation"] == {"skipped": {"scans: x": 3}}
     json.dumps(task.facts)
     other = _create(path, base_random_seed=1100)
-    one, two = (t.test.fetch("Siemens/CTI")["test"]["target"] for t in (task, other))
-    assert not np.array_equal(one, two)
+    first, two = (t.test.fetch("Siemens/CTI")["test"]["target"] for t in (task, other))
+    assert not np.array_equal(first, two)
 
 
 def test_float_images_of_one_vendor_make_all_floats(tmp_path):
@@ -250,8 +250,8 @@ BAD_ARRAYS = {
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_other_arrays_end_in_one_line(tmp_path, case):
-    changes, place, found, expected = BAD_ARRAYS[case]
-    with refused(place, found, expected) as caught:
+    changes, place, problem, expected = BAD_ARRAYS[case]
+    with refused(place, problem, expected) as caught:
         _create(_npz(tmp_path / "bad.npz", **changes))
     assert str(caught.value).count("bad.npz") == 1
 
@@ -313,7 +313,7 @@ def test_png_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "place", "found", "expected"),
+    ("row", "place", "problem", "expected"),
     [
         ("CPS,gone.png,S,I,1.0", "", "'gone.png'", "there"),
         ("CPS,SIEMENS/0.png,S,I,1.0", "", "'SIEMENS/0.png' a second time", "once"),
@@ -326,13 +326,13 @@ def test_png_folder(tmp_path):
         ("CPS,SIEMENS/x.png,,I,1.0", "", "empty cell for subject", ""),
     ],
 )
-def test_bad_tables_and_images_end_in_one_line(tmp_path, row, place, found, expected):
+def test_bad_tables_and_images_end_in_one_line(tmp_path, row, place, problem, expected):
     path = _png_folder(tmp_path / "a", [row])
     (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
     PIL.Image.new("L", (5000, 1), 9).save(tmp_path / "a" / "wide.png")
     deep = tf.io.encode_png(np.full((32, 32, 3), 3000, np.uint16)).numpy()
     (tmp_path / "a" / "deep.png").write_bytes(deep)
-    with refused(f"labels.csv line 12{place}", found, expected):
+    with refused(f"labels.csv line 12{place}", problem, expected):
         _create(path)
 
 
@@ -350,20 +350,20 @@ def test_shrink():
 
 
 def test_synthetic_scanners_are_seeded_and_planted():
-    made, again, other = (adni.synthesize(seed) for seed in (5, 5, 6))
-    for vendor, scans in made.vendors.items():
+    scanners, again, other = (adni.synthesize(seed) for seed in (5, 5, 6))
+    for vendor, scans in scanners.vendors.items():
         np.testing.assert_array_equal(scans.images, again.vendors[vendor].images)
         assert 40 <= len(scans.suvr) <= 160 and scans.images.max(axis=(1, 2)).min() == 255
-    first = next(iter(made.vendors))
-    assert not np.array_equal(made.vendors[first].images[:40], other.vendors[first].images[:40])
-    assert sorted(made.facts["client_groups"].values()) == sorted(
+    first = next(iter(scanners.vendors))
+    assert not np.array_equal(scanners.vendors[first].images[:40], other.vendors[first].images[:40])
+    assert sorted(scanners.facts["client_groups"].values()) == sorted(
         f"group_{i % 3}" for i in range(9)
     )
 
 
 def test_a_scanners_uptake_and_its_group_decide_the_brightness():
-    made, brightness = adni.synthesize(5), {}
-    for vendor, scans in made.vendors.items():
+    scanners, brightness = adni.synthesize(5), {}
+    for vendor, scans in scanners.vendors.items():
         light = scans.images.astype(float).sum(axis=(1, 2)) / (scans.images > 0).sum(axis=(1, 2))
         assert np.corrcoef(light, scans.suvr)[0, 1] > 0.85
         low = scans.images[np.abs(scans.suvr - 1.0) < 0.1].astype(float)
@@ -372,7 +372,11 @@ def test_a_scanners_uptake_and_its_group_decide_the_brightness():
         edges = [row[np.flatnonzero(row)[[1, -2]]].mean() for row in middle]
         brightness[vendor] = np.mean(edges)
     by_group = [
-        [brightness[v] for v, group in made.facts["client_groups"].items() if group == f"group_{i}"]
+        [
+            brightness[v]
+            for v, group in scanners.facts["client_groups"].items()
+            if group == f"group_{i}"
+        ]
         for i in range(3)
     ]
     assert max(by_group[0]) < min(by_group[1]) and max(by_group[1]) < min(by_group[2])

@@ -41,8 +41,8 @@ def test_reads_the_official_files(tmp_path, small_batches):
     pixels, labels = cifar10.read_batches(tmp_path / "cifar-10-batches-bin")
     assert pixels.shape == (120, 32, 32, 3) and labels.tolist() == records[:, 0].tolist()
     # Planes of red, green and blue, rows from the top.
-    one = records[7, 1:].reshape(3, 32, 32)
-    np.testing.assert_array_equal(pixels[7, 3, 5], one[:, 3, 5])
+    planes = records[7, 1:].reshape(3, 32, 32)
+    np.testing.assert_array_equal(pixels[7, 3, 5], planes[:, 3, 5])
     for folder in (tmp_path, tmp_path / "cifar-10-batches-bin"):
         task = _create(folder)
         assert sum(task.train.sizes.values()) == task.facts["pictures"] == 120
@@ -50,15 +50,15 @@ def test_reads_the_official_files(tmp_path, small_batches):
 
 
 @pytest.mark.parametrize(
-    ("change", "found", "expected"),
+    ("change", "problem", "expected"),
     [
         (lambda name, records: records[:-1], "58,387 bytes", ""),
         (lambda name, records: np.full_like(records, 10), "label 10 in record 0", "0 to 9"),
     ],
 )
-def test_batches_that_are_none(tmp_path, small_batches, change, found, expected):
+def test_batches_that_are_none(tmp_path, small_batches, change, problem, expected):
     _write(tmp_path, change)
-    with refused("data_batch_1.bin", found, expected):
+    with refused("data_batch_1.bin", problem, expected):
         _create(tmp_path)
 
 
@@ -107,16 +107,16 @@ def test_reads_folders_of_classes_and_one_grey_picture(tmp_path, mode):
 
 
 @pytest.mark.parametrize(
-    ("how", "found", "expected"),
+    ("kind", "problem", "expected"),
     [
         ({"mode": "L"}, "32x32 pixels, grey", "32x32 in colour"),
         ({"size": (30, 32)}, "32x30 pixels, in colour", "32x32"),
         ({"classes": ("cat",)}, "one class, 'cat'", "several"),
     ],
 )
-def test_folders_of_other_pictures(tmp_path, how, found, expected):
-    _folder(tmp_path, **how)
-    with refused(str(tmp_path), found, expected):
+def test_folders_of_other_pictures(tmp_path, kind, problem, expected):
+    _folder(tmp_path, **kind)
+    with refused(str(tmp_path), problem, expected):
         _create(tmp_path)
 
 

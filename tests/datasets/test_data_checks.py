@@ -10,8 +10,10 @@ from tests import synthetic, toy
 def _table(**rows):
     """Returns clients of rows (a, b, label)."""
     return {
-        client: dict(zip(("a", "b", "label"), map(np.array, zip(*of, strict=True)), strict=True))
-        for client, of in rows.items()
+        client: dict(
+            zip(("a", "b", "label"), map(np.array, zip(*columns, strict=True)), strict=True)
+        )
+        for client, columns in rows.items()
     }
 
 

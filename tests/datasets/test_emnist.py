@@ -137,8 +137,8 @@ def test_sqlite_has_precedence_and_gives_what_tff_gives(sqlite_dir, written):
     digits = create(data_dir=str(sqlite_dir), only_digits=True)
     assert digits.facts["num_classes"] == 10
     labels = written[client_id]["label"]
-    found = digits.train.fetch(client_id)["train"]["label"]
-    np.testing.assert_array_equal(found, labels[labels < 10])
+    digit_labels = digits.train.fetch(client_id)["train"]["label"]
+    np.testing.assert_array_equal(digit_labels, labels[labels < 10])
 
 
 def test_sqlite_and_arrays_give_the_same_halves(sqlite_dir, written):
@@ -171,9 +171,9 @@ BAD_ARRAYS = {
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_bad_arrays_end_in_one_line_that_names_the_file(tmp_path, case):
-    changes, place, found, expected = BAD_ARRAYS[case]
+    changes, place, problem, expected = BAD_ARRAYS[case]
     path = npz(tmp_path / "bad.npz", **changes)
-    with refused(f"{path}{place}", found, expected):
+    with refused(f"{path}{place}", problem, expected):
         create(path)
 
 

@@ -183,7 +183,7 @@ _DEEP, _SEVERAL = "of more than 8 bits", "3 pages or frames"
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         *((_png(_SIDE, _SIDE, channels), _DEEP) for channels in (1, 2, 3, 4)),
         *((kind + b" 6 6 65535 " + body, _DEEP) for kind, body in (
@@ -195,10 +195,10 @@ _DEEP, _SEVERAL = "of more than 8 bits", "3 pages or frames"
         *((_pages(kind), _SEVERAL) for kind in ("TIFF", "GIF", "PNG", "WEBP")),
     ],
 )  # fmt: skip
-def test_what_pillow_would_cut_is_refused(folder, content, found):
+def test_what_pillow_would_cut_is_refused(folder, content, problem):
     path = folder / "05" / "1" / "x"
     path.write_bytes(content)
-    with refused(str(path), found) as caught:
+    with refused(str(path), problem) as caught:
         _create(folder)
     assert caught.value.where == str(path)
 
@@ -208,8 +208,8 @@ def test_a_phones_jpeg_with_a_preview_and_a_netpbm_that_says_its_largest_value(f
     (folder / "05" / "1" / "y").write_bytes(b"P6 6 6 15 " + bytes([15, 5, 0]) * 36)
     parts = _create(folder, setting="cross_silo").train.fetch("05").values()
     pixels = np.concatenate([part["pixels"] for part in parts])
-    found = {tuple(colour) for colour in pixels[:, 0, 0].tolist()}
-    assert found == {(50, 50, 50), (51, 51, 51), (0, 0, 0), (255, 85, 0)}
+    colours = {tuple(colour) for colour in pixels[:, 0, 0].tolist()}
+    assert colours == {(50, 50, 50), (51, 51, 51), (0, 0, 0), (255, 85, 0)}
 
 
 def test_a_folder_that_changed_below_is_another_and_names_that_tables_cannot_hold(folder):

@@ -54,8 +54,8 @@ def record(image, label):
 def write(path: pathlib.Path, records):
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for one in records:
-            writer.write(one)
+        for record in records:
+            writer.write(record)
 
 
 @pytest.fixture(scope="module", autouse=True)

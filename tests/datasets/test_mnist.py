@@ -93,7 +93,7 @@ def test_what_cannot_be_downloaded_says_what_to_put_where(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("write", "changes", "place", "found", "expected"),
+    ("write", "changes", "place", "problem", "expected"),
     [
         (by_writer, {"images": np.zeros((120, 784), np.uint8)}, "x.npz images", "[120, 784]",
          "uint8 [n, 28, 28]"),
@@ -104,7 +104,7 @@ def test_what_cannot_be_downloaded_says_what_to_put_where(tmp_path, monkeypatch)
         (of_keras, {"x_train": np.full((80, 28, 28), np.nan)}, "x.npz images", "float64", "uint8"),
     ],
 )  # fmt: skip
-def test_files_that_do_not_fit(tmp_path, write, changes, place, found, expected):
+def test_files_that_do_not_fit(tmp_path, write, changes, place, problem, expected):
     path = write(tmp_path / "x.npz", **changes)
-    with refused(place, found, expected):
+    with refused(place, problem, expected):
         create(path)

@@ -30,7 +30,7 @@ def test_components_are_those_of_the_covariance():
 
 
 @pytest.mark.parametrize(
-    ("images", "found", "expected"),
+    ("images", "problem", "expected"),
     [
         (np.zeros((3, 4)), "[3, 4]", "pictures"),
         (np.full((3, 4, 4), 1.5), "1.5 to 1.5", "0 to 255"),
@@ -39,8 +39,8 @@ def test_components_are_those_of_the_covariance():
         (np.zeros((0, 4, 4)), "[0, 4, 4]", "pictures"),
     ],
 )
-def test_what_are_no_pictures(images, found, expected):
-    with refused(finding=found, expected=expected):
+def test_what_are_no_pictures(images, problem, expected):
+    with refused(finding=problem, expected=expected):
         picture_features.flat(images)
 
 
@@ -100,22 +100,26 @@ def test_a_classifier_of_ours(tmp_path):
         "--experiment_name=lenet", "--final_evaluation_clients=1", "--clients_per_train_round=2",
         "--backend=sequential", eagerly=True,
     )  # fmt: skip
-    found = picture_features.classifier(tmp_path / "lenet")
-    assert (found.name, found.shape) == ("emnist's classifier lenet", (28, 28, 1))
+    classifier = picture_features.classifier(tmp_path / "lenet")
+    assert (classifier.name, classifier.shape) == ("emnist's classifier lenet", (28, 28, 1))
     images = np.random.default_rng(0).integers(0, 256, (7, 28, 28, 1), np.uint8)
-    features, classes = found(images), {}
+    features, classes = classifier(images), {}
     assert features.shape == (7, 84)
-    x, _ = found.task.preprocess({"pixels": images[..., 0], "label": np.zeros(7)}, False, None)
-    logits = found.model.predict(found.weights, x, False, None)
-    np.testing.assert_allclose(features @ found.weights[-2] + found.weights[-1], logits, atol=1e-4)
-    np.testing.assert_array_equal(found(images[..., 0]), features)
-    np.testing.assert_array_equal(found.predicted(images), np.eye(10)[np.argmax(logits, axis=1)])
+    x, _ = classifier.task.preprocess({"pixels": images[..., 0], "label": np.zeros(7)}, False, None)
+    logits = classifier.model.predict(classifier.weights, x, False, None)
+    np.testing.assert_allclose(
+        features @ classifier.weights[-2] + classifier.weights[-1], logits, atol=1e-4
+    )
+    np.testing.assert_array_equal(classifier(images[..., 0]), features)
+    np.testing.assert_array_equal(
+        classifier.predicted(images), np.eye(10)[np.argmax(logits, axis=1)]
+    )
     rng, classes_of = np.random.default_rng(1), np.argmax(logits, axis=1)
     np.savez(tmp_path / "clients.npz", a=images, b=images[:5])
     for name, number in (("few", 6), ("more", 9)):
-        made = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
-        np.savez(tmp_path / f"{name}.npz", images=made)
-        classes[name] = found.predicted(made).argmax(axis=1)
+        pictures = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=pictures)
+        classes[name] = classifier.predicted(pictures).argmax(axis=1)
     run, table = tmp_path / "lenet", tmp_path / "table.csv"
     said = generated_runs.score(
         f"--clients={tmp_path / 'clients.npz'}", f"--generated={tmp_path / 'few.npz'}",
@@ -134,4 +138,4 @@ def test_a_classifier_of_ours(tmp_path):
         assert row["num_classes"] == "10"
     for wrong in (images[:, :27], images / 255.0, np.repeat(images, 3, 3)):
         with refused(finding=str(wrong.dtype), expected="emnist's classifier lenet"):
-            found(wrong)
+            classifier(wrong)

@@ -78,31 +78,31 @@ def test_school_too_small_to_split_trains_and_is_named():
 def test_seed_decides_the_split(tmp_path):
     mat(tmp_path / "school.mat")
     tasks = (create(data_dir=str(tmp_path), base_random_seed=s) for s in (100, 100, 1100))
-    one, again, other = (task.test.fetch("school_000")["test"]["target"] for task in tasks)
-    np.testing.assert_array_equal(one, again)
-    assert not np.array_equal(one, other)
+    first, again, other = (task.test.fetch("school_000")["test"]["target"] for task in tasks)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
 
 
 def test_synthetic_schools_are_seeded_and_of_the_real_form():
-    made, again, other = (school.synthesize(s, num_schools=12) for s in (5, 5, 6))
-    for a, b in zip(made.features + made.targets, again.features + again.targets, strict=True):
+    first, again, other = (school.synthesize(s, num_schools=12) for s in (5, 5, 6))
+    for a, b in zip(first.features + first.targets, again.features + again.targets, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(made.targets[0][:22], other.targets[0][:22])
-    for x, y in zip(made.features, made.targets, strict=True):
+    assert not np.array_equal(first.targets[0][:22], other.targets[0][:22])
+    for x, y in zip(first.features, first.targets, strict=True):
         assert x.shape == (len(y), 28)
         assert 22 <= len(y) <= 250
         assert y.min() >= 1
         assert y.max() <= 70
         np.testing.assert_array_equal(y, np.rint(y))
-    assert set(made.groups) == {f"school_{i:03d}" for i in range(12)}
+    assert set(first.groups) == {f"school_{i:03d}" for i in range(12)}
 
 
 def test_schools_of_a_planted_group_have_closer_coefficients():
-    made = school.synthesize(5, num_schools=60)
-    groups = np.array(list(made.groups.values()))
+    schools = school.synthesize(5, num_schools=60)
+    groups = np.array(list(schools.groups.values()))
     assert len(set(groups)) == 3
     coefficients = []
-    for x, y in zip(made.features, made.targets, strict=True):
+    for x, y in zip(schools.features, schools.targets, strict=True):
         standard = (x[:, :27] - x[:, :27].mean(0)) / np.maximum(x[:, :27].std(0), 0.1)
         gram = standard.T @ standard + 5 * np.eye(27)
         coefficients.append(np.linalg.solve(gram, standard.T @ (y - y.mean())))
@@ -139,9 +139,9 @@ BAD_FILES = {
 @pytest.mark.parametrize("case", BAD_FILES)
 @pytest.mark.usefixtures("read_here")
 def test_bad_files_end_in_one_line_that_names_the_file(tmp_path, case):
-    changes, place, found, expected = BAD_FILES[case]
+    changes, place, problem, expected = BAD_FILES[case]
     path = mat(tmp_path / "bad.mat", **changes)
-    with refused(f"{path}{place}", found, expected):
+    with refused(f"{path}{place}", problem, expected):
         create(path)
 
 

@@ -44,7 +44,7 @@ def test_the_archives_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "place", "found"),
+    ("rows", "place", "problem"),
     [
         (_rows("3"), " line 1", "'3' as polarity"),
         ([*_rows(), ("4", "99", "Mon")], " line 61 of 61", "no text"),
@@ -54,9 +54,9 @@ def test_the_archives_columns(tmp_path):
         ([], "", "no rows"),
     ],
 )
-def test_other_columns(tmp_path, rows, place, found):
+def test_other_columns(tmp_path, rows, place, problem):
     path = _csv(tmp_path, rows)
-    with refused(f"{path}{place}", found, "0, 2 or 4"):
+    with refused(f"{path}{place}", problem, "0, 2 or 4"):
         datasets.create("sent140", data_file=str(path))
 
 
@@ -86,7 +86,7 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("x", "labels", "found", "expected"),
+    ("x", "labels", "problem", "expected"),
     [
         (_CELLS, [3, 0], "label 3", _LABELS),
         (_CELLS, [7, 0], "label 7", _LABELS),
@@ -96,10 +96,10 @@ def test_leafs_labels_may_be_the_archives(tmp_path):
         (["1", "2"], [1], "x of 2 cells", "text in the fifth"),
     ],
 )
-def test_leafs_other_labels_and_cells(tmp_path, x, labels, found, expected):
+def test_leafs_other_labels_and_cells(tmp_path, x, labels, problem, expected):
     users = {f"u{i}": ([x], [label]) for i, label in enumerate(labels)}
     path = leaf.write(tmp_path / "three.json", users)
-    with refused(str(path), found, expected):
+    with refused(str(path), problem, expected):
         datasets.create("sent140", data_file=str(path))
 
 

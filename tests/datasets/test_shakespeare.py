@@ -118,9 +118,11 @@ def test_by_snippets_all_roles_train_and_are_tested_on_others():
     task = next_words.with_unigram(shakespeare.create_task_from_data(plays, "snippets"))
     assert set(task.train.ids) == {*plays.train} and "EMPTY" not in task.test.ids
     for role in task.test.ids:
-        for part, of in (("personalization", plays.train), ("evaluation", plays.test)):
+        for part, snippets in (("personalization", plays.train), ("evaluation", plays.test)):
             rows = task.test.fetch(role)[part]["tokens"]
-            expected = shakespeare.cut_snippets([shakespeare.encode(text) for text in of[role]])
+            expected = shakespeare.cut_snippets(
+                [shakespeare.encode(text) for text in snippets[role]]
+            )
             np.testing.assert_array_equal(rows, expected)
         np.testing.assert_array_equal(
             task.train.fetch(role)["train"]["tokens"],
@@ -180,8 +182,8 @@ def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
             {"snippets": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))}
             for text in snippets
         ]
-        for split, of in zip(("train", "test"), plays, strict=True)
-        for role, snippets in of.items()
+        for split, said in zip(("train", "test"), plays, strict=True)
+        for role, snippets in said.items()
     }
     of_sqlite = create(write_tables(tmp_path / "shakespeare.sqlite", examples))
     in_memory = shakespeare.create_task_from_data(plays)
@@ -195,8 +197,8 @@ def test_both_forms_of_tffs_file_are_the_same_task(tmp_path):
                     clients.fetch(role),
                 )
     assert (of_hdf5.facts["source"], of_sqlite.facts["source"]) == ("hdf5", "sqlite")
-    found = datasets.create("shakespeare", data_dir=str(tmp_path))
-    assert found.facts["files"] == [str(tmp_path / "shakespeare.sqlite")]
+    from_folder = datasets.create("shakespeare", data_dir=str(tmp_path))
+    assert from_folder.facts["files"] == [str(tmp_path / "shakespeare.sqlite")]
 
 
 def with_in_place_of(place, value=None):
@@ -231,7 +233,7 @@ def truncated(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "place", "found", "expected"),
+    ("damage", "place", "problem", "expected"),
     [
         (with_in_place_of("ROLE_0"), " role ROLE_0", [b"\xe9", "lines"], "snippets, text [n]"),
         (with_in_place_of(_SNIPPETS, [b"caf\xe9 "]), " role ROLE_0", "0xe9", "UTF-8"),
@@ -247,10 +249,10 @@ def truncated(folder):
          "both"),
     ],
 )  # fmt: skip
-def test_broken_files_are_refused(tmp_path, damage, place, found, expected):
+def test_broken_files_are_refused(tmp_path, damage, place, problem, expected):
     path = write_hdf5(tmp_path)
     damage(tmp_path)
-    with refused(f"train.h5{place}", found, expected):
+    with refused(f"train.h5{place}", problem, expected):
         create(path)
 
 

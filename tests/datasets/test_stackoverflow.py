@@ -131,16 +131,16 @@ def test_outputs_are_those_of_tff_baselines_model(tff_task):
     weights = model.initial_weights(3)
     published.set_weights(weights)
     x = encoded(["the a is of", "model", "table is the a model of " * 5])[:, :-1]
-    found = model.predict(weights, tf.constant(x), False, KEY)
-    assert found.shape == (3, 20, 10_004)
+    outputs = model.predict(weights, tf.constant(x), False, KEY)
+    assert outputs.shape == (3, 20, 10_004)
     np.testing.assert_allclose(
-        found.numpy()[x > 0], published(x.astype(np.float32)).numpy()[x > 0], atol=1e-5
+        outputs.numpy()[x > 0], published(x.astype(np.float32)).numpy()[x > 0], atol=1e-5
     )
     # A token is represented by the LSTM's output.
     h = model.embed(weights, tf.constant(x))
     assert h.shape == (3, 20, 670)
     logits = (h @ weights[4] + weights[5]) @ weights[6] + weights[7]
-    np.testing.assert_allclose(logits, found, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(logits, outputs, rtol=1e-4, atol=1e-6)
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_tff_file_is_split_as_published(tff_task):
 def test_tff_clients_are_read_as_they_are(tff_task, tff_clients):
     clients = tff_clients[0]
     for client_id in tff_task.train.ids:
-        found = tff_task.train.fetch(client_id)["train"]["tokens"]
-        np.testing.assert_array_equal(found, encoded(clients[client_id]["tokens"][:1024].tolist()))
-        assert found.dtype == tf.int32
+        tokens = tff_task.train.fetch(client_id)["train"]["tokens"]
+        np.testing.assert_array_equal(tokens, encoded(clients[client_id]["tokens"][:1024].tolist()))
+        assert tokens.dtype == tf.int32
 
 
 def test_older_half_personalizes(tff_task):
@@ -255,8 +255,8 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     expected = train(sequential.SequentialBackend())
     assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
     with tff_runtime():
-        trained = train(tff_backend.TffBackend())
-    for a, b in zip(expected, trained, strict=True):
+        in_tff, _ = train(tff_backend.TffBackend())
+    for a, b in zip(expected, in_tff, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -315,9 +315,9 @@ BAD_COUNTS = {
 
 @pytest.mark.parametrize("case", BAD_COUNTS)
 def test_bad_word_counts_end_in_one_line(tmp_path, case):
-    name, content, place, found, expected = BAD_COUNTS[case]
+    name, content, place, problem, expected = BAD_COUNTS[case]
     (tmp_path / name).write_bytes(content)
-    with refused(f"{tmp_path / name}{place}", found, expected):
+    with refused(f"{tmp_path / name}{place}", problem, expected):
         stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
 
 
@@ -393,8 +393,8 @@ def test_vocabulary_counts_training_users(hand_made):
     assert task.facts["vocabulary"] == {"asked": 10_000, "found": 4}
     # Every training user has all four; ties go to the more frequent, then by the alphabet.
     words = ["the", "table", "model", "of"]
-    found = task.train.fetch(order[7])["train"]["tokens"]
-    np.testing.assert_array_equal(found, encoded(data[order[7]].tokens, words))
+    tokens = task.train.fetch(order[7])["train"]["tokens"]
+    np.testing.assert_array_equal(tokens, encoded(data[order[7]].tokens, words))
 
 
 def test_most_common_words():
@@ -431,14 +431,14 @@ def test_unigram_by_hand(hand_made):
 
 
 def test_synthetic_users_are_dated_and_their_group_shows():
-    made, groups = stackoverflow.synthesize(5)
+    posts, groups = stackoverflow.synthesize(5)
     again, _ = stackoverflow.synthesize(5)
-    assert made == again and made != stackoverflow.synthesize(6)[0]
-    assert len({tuple(p.tokens) for p in made.values()}) == len(made)
+    assert posts == again and posts != stackoverflow.synthesize(6)[0]
+    assert len({tuple(p.tokens) for p in posts.values()}) == len(posts)
     own = {
         name: set().union(*topic.words.values()) for name, topic in synthetic_posts.TOPICS.items()
     }
-    for client_id, mine in made.items():
+    for client_id, mine in posts.items():
         assert mine.creation_dates == sorted(mine.creation_dates)
         assert 12 <= len(mine.tokens) <= 30
         assert max(len(s.split(" ")) for s in mine.tokens) <= 20
@@ -448,12 +448,12 @@ def test_synthetic_users_are_dated_and_their_group_shows():
 
 
 def test_synthetic_topics_drift():
-    made, groups = stackoverflow.synthesize(1, num_users=300)
+    posts, groups = stackoverflow.synthesize(1, num_users=300)
     shares = []
     for half in (slice(None, 6), slice(-6, None)):
         words = [
             any(w in words for words in topic.words.values())
-            for i, mine in made.items()
+            for i, mine in posts.items()
             for topic in [synthetic_posts.TOPICS[groups[i]]]
             for s in mine.tokens[half]
             for w in s.split()

@@ -61,12 +61,12 @@ def test_silos_are_imputed_and_scaled_by_their_own_training_part():
     task = _task(_frame(2, 7, x=x, y=[str(i / 2) for i in range(14)]), _SILOS)
     assert task.facts["label_range"] == [0.5, 6.0]  # Of rows 1 to 12.
     parts = task.train.fetch("c0")
-    found = {part: examples["features"][:, 0] for part, examples in parts.items()}
+    features = {part: examples["features"][:, 0] for part, examples in parts.items()}
     # Of 9, 5, 3 and the mean in place of the missing one: 17 / 3; variance 56 / 9 * 3 / 4 = 14 / 3.
     expected = {"train": [9, 17 / 3, 5, 3], "valid": [1], "test": [8, 10]}
     for part, numbers in expected.items():
         scaled = (np.array(numbers) - 17 / 3) / np.sqrt(14 / 3)
-        np.testing.assert_allclose(found[part], scaled, rtol=1e-6)
+        np.testing.assert_allclose(features[part], scaled, rtol=1e-6)
 
 
 def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
@@ -77,15 +77,15 @@ def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
     cells[rng.random(cells.shape) < 0.3] = np.nan
     cells[starts[3] : starts[4], 1] = 0.1  # A constant one.
     rows = [rng.permutation(np.arange(s, s + n)) for s, n in zip(starts, sizes, strict=True)]
-    fitted = [(of[: 1 + len(of) // 2], of) for of in rows]
+    fitted = [(part[: 1 + len(part) // 2], part) for part in rows]
     # Missing where the silo trains, there where it is evaluated.
     cells[rows[2], 2] = [np.nan, np.nan, np.nan, 7.0, 8.0]
-    found = table.scaled(cells, fitted)
+    scaled = table.scaled(cells, fitted)
     for pair in fitted:
         expected = table.scaled(cells, [pair])
-        np.testing.assert_allclose(found[pair[1]], expected[pair[1]], rtol=1e-6, atol=1e-6)
-    assert np.abs(found[rows[3], 1]).max() < 1e-12 and (found[rows[2], 2] == 0).all()
-    assert np.abs(found).max() > 1
+        np.testing.assert_allclose(scaled[pair[1]], expected[pair[1]], rtol=1e-6, atol=1e-6)
+    assert np.abs(scaled[rows[3], 1]).max() < 1e-12 and (scaled[rows[2], 2] == 0).all()
+    assert np.abs(scaled).max() > 1
 
 
 def test_categories_are_those_of_training_clients_and_others_are_counted():
@@ -170,8 +170,8 @@ def test_scores_of_each_class_against_the_rest(options, personalization, tmp_pat
             for name in ("label", "baseline_score", "personalized_score")
         )
         assert (labels.sum(axis=0) == 1).all()
-        for model, of in (("baseline", baseline), ("personalized", personalized)):
-            hits = labels.argmax(axis=0) == of.argmax(axis=0)
+        for model, of_class in (("baseline", baseline), ("personalized", personalized)):
+            hits = labels.argmax(axis=0) == of_class.argmax(axis=0)
             assert hits.mean() == pytest.approx(clients.loc[key][model], abs=1e-6)
         odds = special.expit(baseline)
         np.testing.assert_allclose(odds.sum(axis=0), 1, atol=1e-5)
@@ -179,14 +179,20 @@ def test_scores_of_each_class_against_the_rest(options, personalization, tmp_pat
         assert losses.mean() == pytest.approx(clients.loc[key].baseline_loss, rel=1e-4)
     summary = pd.read_csv(tmp_path / "run" / "summary.csv").set_index("split").loc["test"]
     test = scores[scores.split == "test"]
-    each = [of for _, of in test.groupby("class") if 0 < of.label.sum() < len(of)]
-    pooled = [metrics.roc_auc_score(of.label, of.personalized_score) for of in each]
+    each = [
+        of_class
+        for _, of_class in test.groupby("class")
+        if 0 < of_class.label.sum() < len(of_class)
+    ]
+    pooled = [
+        metrics.roc_auc_score(of_class.label, of_class.personalized_score) for of_class in each
+    ]
     assert summary.personalized_roc_auc_pooled == pytest.approx(np.mean(pooled))
     means = [
         np.average([metrics.roc_auc_score(o.label, o.baseline_score) for o in own],
                    weights=[o.label.sum() for o in own])
-        for of in each
-        if (own := [o for _, o in of.groupby("client_id") if 0 < o.label.sum() < len(o)])
+        for of_class in each
+        if (own := [o for _, o in of_class.groupby("client_id") if 0 < o.label.sum() < len(o)])
     ]  # fmt: skip
     assert summary.baseline_roc_auc_weighted_by_positives == pytest.approx(np.mean(means))
 
@@ -323,7 +329,7 @@ def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
 
 
 @pytest.mark.parametrize(
-    ("cells", "found", "other"),
+    ("cells", "problem", "other"),
     [
         ({"y": ["a"] * 40}, "'a' as every", "differ"),
         ({"y": [""] * 40}, "no label", ""),
@@ -336,9 +342,9 @@ def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
         ({"y": [*map(str, range(39)), "n.a."]}, "'n.a.'", "label_kind=classes"),
     ],
 )
-def test_columns_that_cannot_be_learnt(cells, found, other):
+def test_columns_that_cannot_be_learnt(cells, problem, other):
     (name,) = cells
-    with refused(f"column {name!r}", found) as caught:
+    with refused(f"column {name!r}", problem) as caught:
         _task(_frame(**cells))
     assert other in str(caught.value)
 
@@ -385,8 +391,8 @@ def test_raw_examples_are_the_files_cells(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("who,y,x\n007,a,1\nb,b,=2\n007,b, 3\n")
     options = DataOptions("table", data_file=str(path), client_column="who", label_column="y")
-    found = datasets.raw_examples(options)
-    assert {i: {c: v.tolist() for c, v in of.items()} for i, of in found.items()} == {
+    cells = datasets.raw_examples(options)
+    assert {i: {c: v.tolist() for c, v in columns.items()} for i, columns in cells.items()} == {
         "007": {"x": ["1", "3"], "y": ["a", "b"]},
         "b": {"x": ["=2"], "y": ["b"]},
     }

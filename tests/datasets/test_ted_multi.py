@@ -97,12 +97,12 @@ def test_accuracy_leaves_out_padding_unknown_words_and_ends(task):
     y = tf.constant([[1, 2, OOV, 3, EOS, 0]])
     said = [1, 3, OOV, 3, EOS, 0]
     logits = tf.one_hot([said], EOS + 1)
-    found = {}
+    sums = {}
     for metric in task.metrics:
         values, weights = metric.function(y, logits)
-        found[metric.name] = (float(tf.reduce_sum(values * weights)), float(sum(weights[0])))
+        sums[metric.name] = (float(tf.reduce_sum(values * weights)), float(sum(weights[0])))
         assert metric.higher_is_better
-    assert found == {
+    assert sums == {
         "accuracy": (2.0, 3.0),
         "accuracy_with_end_of_sentence": (3.0, 4.0),
         "accuracy_with_end_of_sentence_and_unknown_words": (4.0, 5.0),
@@ -149,17 +149,17 @@ def test_sqlite_by_tffs_writer_gives_what_memory_gives(path, task):
         assert clients.in_graph and set(clients.ids) == set(TALKS[split])
         for client_id in clients.ids:
             want = dict(task.splits[split].fetch(client_id))
-            found = dict(clients.fetch(client_id))
-            tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+            parts = dict(clients.fetch(client_id))
+            tf.nest.map_structure(np.testing.assert_array_equal, parts, want)
     for facts in (saved.facts, task.facts):
         assert facts["client_groups"] == {"en-a": "en", "es-a": "es", "en-b": "en", "es-c": "es"}
     assert saved.facts["vocabulary_size"] == 5 and saved.facts["prepared"] is None
     assert saved.model.num_weights == 4_769_824 - 96 * (15_814 - 5)
     # No neighbour of kNN-Per and no label of the doctor's is padding, whatever the loss counts.
     y, logits = tf.constant([[1, EOS, 0]]), tf.zeros([1, 3, EOS + 1])
-    for one, counted in ((task, 1), (saved, 0)):
-        np.testing.assert_array_equal(one.loss(y, logits)[1], [[1, 1, counted]])
-        np.testing.assert_array_equal(one.entry_weights(y, logits), [[1, 1, 0]])
+    for variant, counted in ((task, 1), (saved, 0)):
+        np.testing.assert_array_equal(variant.loss(y, logits)[1], [[1, 1, counted]])
+        np.testing.assert_array_equal(variant.entry_weights(y, logits), [[1, 1, 0]])
 
 
 def test_what_the_command_prepares(tmp_path):
@@ -169,9 +169,9 @@ def test_what_the_command_prepares(tmp_path):
             for i in range(20)
         ]
         ted_lines.write_tsv(tmp_path / f"all_talks_{split}.tsv", rows)
-    found = prepare_ted_multi.find_files([str(tmp_path / "*.tsv")])
+    paths = prepare_ted_multi.find_files([str(tmp_path / "*.tsv")])
     settings = prepare_ted_multi.Thresholds(1, 20)
-    report = prepare_ted_multi.prepare(found, tmp_path / "ted_multi", settings)
+    report = prepare_ted_multi.prepare(paths, tmp_path / "ted_multi", settings)
     task = create(data_dir=str(tmp_path))
     assert task.facts["prepared"] == report
     assert [c.ids for c in task.splits.values()] == [
@@ -214,7 +214,7 @@ def test_no_data(tmp_path):
 def test_broken_files(tmp_path, path):
     path = shutil.copy(path, tmp_path / "ted_multi.sqlite")
     csv_path = tmp_path / "ted_multi_vocabulary.csv"
-    for content, found, expected in (
+    for content, problem, expected in (
         (b"", "nothing", "header"),
         (b"word,num_clients\n", "0 rows with 0 words", "column word"),
         (b"word,num_clients\nthe,3\nthe,2\n", "2 rows with 1 words", "column word"),
@@ -222,7 +222,7 @@ def test_broken_files(tmp_path, path):
         (b"word\n\xff\n", "0xff", "UTF-8"),
     ):
         csv_path.write_bytes(content)
-        with refused(str(csv_path), found, expected):
+        with refused(str(csv_path), problem, expected):
             create(path)
     csv_path.unlink()
     with refused(str(csv_path), "no file", advice="again"):
@@ -230,7 +230,7 @@ def test_broken_files(tmp_path, path):
 
 
 def test_sqlite_of_other_examples(tmp_path):
-    some = {split: dict.fromkeys(of, (1, 2)) for split, of in TALKS.items()}
+    some = {split: dict.fromkeys(talks, (1, 2)) for split, talks in TALKS.items()}
     with refused("one.sqlite", "['train']", "'valid'"):
         create(save(tmp_path / "one.sqlite", {"train": some["train"]}))
     with refused("other.sqlite", expected="examples with a string tokens"):

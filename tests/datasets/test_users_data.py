@@ -38,22 +38,22 @@ def test_silos_and_devices(name):
 )
 def test_backends_agree(name, backend):
     task = synthetic.task(name, **_SMALL[name])
-    expected, found = (
+    expected, actual = (
         interface.run(
             task, FedAvg(), rounds=1, clients_per_round=3, backend=BackendConfig(which)
         ).clients
         for which in ("sequential", backend)
     )
     for column in ("baseline_loss", "personalized_loss", "baseline", "personalized"):
-        np.testing.assert_allclose(found[column], expected[column], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual[column], expected[column], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("option", ["val_split", "test_split", "l2_reg"])
 def test_options_of_silos_are_not_devices(option):
-    given = {"data_file": "t.csv", "client_column": "c", "label_column": "y", option: 0.2}
-    datasets.check_options(DataOptions("table", setting="cross_silo", **given))
+    options = {"data_file": "t.csv", "client_column": "c", "label_column": "y", option: 0.2}
+    datasets.check_options(DataOptions("table", setting="cross_silo", **options))
     with refused(option):
-        datasets.check_options(DataOptions("table", **given))
+        datasets.check_options(DataOptions("table", **options))
 
 
 def test_what_is_needed_is_said_before_anything_is_read():
@@ -78,7 +78,9 @@ def test_whoever_runs_is_told_what_is_left_out():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         interface.run(task, FedAvg(), rounds=1, backend=BackendConfig("sequential"))
-    assert [str(one.message) for one in said if "threads_per_client" not in str(one.message)] == [
+    assert [
+        str(warning.message) for warning in said if "threads_per_client" not in str(warning.message)
+    ] == [
         "of the data, 1,211 rows without label are left out",
         "of the data, 2 texts are left out beyond 1024 pieces",
         "of the data, 4 images are left out: no label",

@@ -47,7 +47,7 @@ def test_tiny_silos_train_but_are_not_evaluated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "place", "found", "expected"),
+    ("changes", "place", "problem", "expected"),
     [
         ({"X": None}, "", "'Y': 'cell [3, 1]'", "cell arrays X and Y of shape [sensors, 1]"),
         ({"Y": np.ones((3, 1))}, "", "'Y': 'double [3, 1]'", "cell arrays"),
@@ -57,17 +57,17 @@ def test_tiny_silos_train_but_are_not_evaluated(tmp_path):
     ],
 )
 @pytest.mark.usefixtures("read_here")
-def test_bad_files_end_in_one_line(tmp_path, changes, place, found, expected):
+def test_bad_files_end_in_one_line(tmp_path, changes, place, problem, expected):
     path = _mat(tmp_path / "v.mat", **changes)
-    with refused(f"{path}{place}", found, expected):
+    with refused(f"{path}{place}", problem, expected):
         _create(data_file=str(path))
 
 
 def test_sensors_of_a_group_are_more_alike():
-    made = vehicle.synthesize(5)
+    sensors = vehicle.synthesize(5)
     directions = {
         name: (x[y > 0].mean(0) - x[y < 0].mean(0))
-        for name, x, y in zip(made.groups, made.features, made.targets, strict=True)
+        for name, x, y in zip(sensors.groups, sensors.features, sensors.targets, strict=True)
         if 0 < (y > 0).sum() < len(y) and len(y) > 60
     }
 
@@ -78,7 +78,7 @@ def test_sensors_of_a_group_are_more_alike():
     for a in directions:
         for b in directions:
             if a < b:
-                group = same if made.groups[a] == made.groups[b] else other
+                group = same if sensors.groups[a] == sensors.groups[b] else other
                 group.append(cosine(directions[a], directions[b]))
     assert np.mean(same) > np.mean(other) + 0.1
 
@@ -87,11 +87,11 @@ def test_sensors_of_a_group_are_more_alike():
 def test_margins_of_a_model_that_diverged_have_no_area(bad):
     labels = tf.constant([1.0, -1.0, 1.0, -1.0])
     is_real = tf.constant([True, True, True, False])
-    found = classification.area_under_roc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
-    assert np.isnan(found)
+    area = classification.area_under_roc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
+    assert np.isnan(area)
     # In a row of padding it says nothing.
-    found = classification.area_under_roc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
-    assert float(found) == pytest.approx(0.5)
+    area = classification.area_under_roc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
+    assert float(area) == pytest.approx(0.5)
 
 
 def test_shares_and_regularizers():

@@ -49,11 +49,11 @@ def test_what_is_saved_is_read_and_has_no_date(tmp_path, compression):
     arrays = {"a": np.zeros((200, 3), np.float32), "ü/b": np.array("text"), "c": np.arange(0)}
     for name in ("one", "two"):
         array_files.save(tmp_path / name, arrays, compression)
-    found = array_files.read(tmp_path / "one")
-    assert list(found) == list(arrays)
+    loaded = array_files.read(tmp_path / "one")
+    assert list(loaded) == list(arrays)
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
+        assert loaded[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[name], array)
     first, second = ((tmp_path / name).read_bytes() for name in ("one", "two"))
     assert first == second and b"PK" in first
     with zipfile.ZipFile(tmp_path / "one") as archive:

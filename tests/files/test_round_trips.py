@@ -90,9 +90,9 @@ def test_a_float32_comes_back_exactly(bits):
 
 @given(TEXT)
 def test_no_text_is_a_formula_and_none_is_lost(text):
-    found = csv_files.formula_safe({"a": text})["a"]
-    assert found in (text, f"'{text}")
-    if found[:1] in tuple("=+-@\t\r\n＝＋－＠"):
-        float(found)  # A negative number.
-        assert found[0] == "-" and found.isascii()
-    assert csv_files.formula_safe({"a": found}) == {"a": found}
+    safe = csv_files.formula_safe({"a": text})["a"]
+    assert safe in (text, f"'{text}")
+    if safe[:1] in tuple("=+-@\t\r\n＝＋－＠"):
+        float(safe)  # A negative number.
+        assert safe[0] == "-" and safe.isascii()
+    assert csv_files.formula_safe({"a": safe}) == {"a": safe}

@@ -211,12 +211,12 @@ def _randomize(model):
     )
 
 
-def _assert_same_outputs(one, path):
-    ours = one.ours()
+def _assert_same_outputs(models, path):
+    ours = models.ours()
     weights = model_files.load(str(path), ours.shapes, ours.names)
-    mine = ours.predict(weights, one.x, False, _KEY)
-    mine = tf.nn.softmax(mine) if one.has_softmax else mine
-    expected = one.published(one.x, training=False).numpy()
+    mine = ours.predict(weights, models.x, False, _KEY)
+    mine = tf.nn.softmax(mine) if models.has_softmax else mine
+    expected = models.published(models.x, training=False).numpy()
     assert np.std(expected) > 1e-4
     scale = max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(mine.numpy() / scale, expected / scale, rtol=0, atol=1e-6)
@@ -224,10 +224,10 @@ def _assert_same_outputs(one, path):
 
 @pytest.fixture(scope="module")
 def saved_cnn(tmp_path_factory):
-    one, path = pair("cnn"), tmp_path_factory.mktemp("saved") / "cnn"
-    _randomize(one.published)
-    one.published.save(path)
-    return one, path
+    models, path = pair("cnn"), tmp_path_factory.mktemp("saved") / "cnn"
+    _randomize(models.published)
+    models.published.save(path)
+    return models, path
 
 
 def test_cnn_as_keras_saves_it(saved_cnn):
@@ -237,11 +237,11 @@ def test_cnn_as_keras_saves_it(saved_cnn):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "lstm", "mobilenet"])
 def test_same_outputs(tmp_path, name):
-    one = pair(name)
-    _randomize(one.published)
-    one.published.compile("adam", "mse")  # What an optimizer and metrics leave is not taken.
-    one.published.save(tmp_path)
-    _assert_same_outputs(one, tmp_path)
+    models = pair(name)
+    _randomize(models.published)
+    models.published.compile("adam", "mse")  # What an optimizer and metrics leave is not taken.
+    models.published.save(tmp_path)
+    _assert_same_outputs(models, tmp_path)
 
 
 def _copy(path, to):
@@ -249,29 +249,29 @@ def _copy(path, to):
     return to
 
 
-def _load(one, path):
-    ours = one.ours()
+def _load(models, path):
+    ours = models.ours()
     return model_files.load(str(path), ours.shapes, ours.names)
 
 
 def test_no_code_is_read(saved_cnn, tmp_path):
-    one, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
+    models, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
     for name in ("saved_model.pb", "keras_metadata.pb"):
         (path / name).write_bytes(b"no protocol buffer")
-    _assert_same_outputs(one, path)
+    _assert_same_outputs(models, path)
 
 
 @pytest.mark.parametrize("name", ["variables.index", "variables.data-00000-of-00001"])
 @pytest.mark.parametrize("left", [None, 0, 100])
 def test_a_damaged_one_is_one_line(saved_cnn, tmp_path, name, left):
-    one, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
+    models, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
     file = path / "variables" / name
     if left is None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:left])
     with refused(str(path), "a damaged SavedModel"):
-        _load(one, path)
+        _load(models, path)
 
 
 def test_another_model_is_named(saved_cnn):
@@ -294,11 +294,11 @@ def test_more_than_the_model_is_refused(tmp_path):
 def test_layers_of_one_form_keep_their_order(tmp_path):
     first, second = L.Dense(3, input_shape=(3,)), L.Dense(3)
     tf.keras.Sequential([first, second]).save(tmp_path)
-    found = model_files.load(
+    weights = model_files.load(
         str(tmp_path), [(3, 3), (3,), (3, 3), (3,)], ["a/kernel", "a/bias", "b/kernel", "b/bias"]
     )
-    np.testing.assert_array_equal(found[0], first.kernel.numpy())
-    np.testing.assert_array_equal(found[2], second.kernel.numpy())
+    np.testing.assert_array_equal(weights[0], first.kernel.numpy())
+    np.testing.assert_array_equal(weights[2], second.kernel.numpy())
 
 
 def test_what_keras_did_not_save(tmp_path):

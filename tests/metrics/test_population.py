@@ -54,12 +54,12 @@ def test_three_clients(name, expected):
 
 
 def test_means_and_deviations_of_three_clients():
-    found = metrics.summarize(_values([0.0, 0.0, 0.9], [0.9, 0.2, 0.4]))
-    assert found["num_clients"] == 3
-    assert found["baseline_mean"] == pytest.approx(0.3)
-    assert found["baseline_std"] == pytest.approx(math.sqrt((2 * 0.3**2 + 0.6**2) / 3))
-    assert found["personalized_mean"] == pytest.approx(0.5)
-    assert found["personalized_std"] == pytest.approx(math.sqrt((0.4**2 + 0.3**2 + 0.1**2) / 3))
+    summary = metrics.summarize(_values([0.0, 0.0, 0.9], [0.9, 0.2, 0.4]))
+    assert summary["num_clients"] == 3
+    assert summary["baseline_mean"] == pytest.approx(0.3)
+    assert summary["baseline_std"] == pytest.approx(math.sqrt((2 * 0.3**2 + 0.6**2) / 3))
+    assert summary["personalized_mean"] == pytest.approx(0.5)
+    assert summary["personalized_std"] == pytest.approx(math.sqrt((0.4**2 + 0.3**2 + 0.1**2) / 3))
 
 
 @pytest.mark.parametrize(("count", "tenth"), [(1, 1), (9, 1), (10, 1), (11, 2), (139, 14)])
@@ -98,8 +98,8 @@ def test_gains_that_differ_by_rounding_are_equal():
     before = np.array([1, 2, 3, 4, 5, 6, 7, 8]) / np.float32(10)
     signs = np.array([1, 1, 1, -1, 1, 1, -1, 1])
     after = (np.rint(before * 10) + signs) / np.float32(10)
-    found = _of("wilcoxon_p", _values(before, after))
-    assert found == _of("wilcoxon_p", _values(0 * signs, signs)) == 74 / 256
+    p_value = _of("wilcoxon_p", _values(before, after))
+    assert p_value == _of("wilcoxon_p", _values(0 * signs, signs)) == 74 / 256
 
 
 def test_wilcoxon_by_hand():
@@ -196,8 +196,8 @@ def test_a_few_who_gain_among_many_who_do_not(count):
     """How often k clients are drawn is as good as Poisson's; nobody loses, so no end is below 0."""
     for k in (1, 3, 40):
         expected = stats.poisson(k).ppf([0.025, 0.975])
-        found = _interval([0.0] * (count - k) + [1.0] * k) * count
-        np.testing.assert_allclose(found, expected, atol=1 if k < 40 else 2)
+        ends = _interval([0.0] * (count - k) + [1.0] * k) * count
+        np.testing.assert_allclose(ends, expected, atol=1 if k < 40 else 2)
         # As many lose a thousandth; where none of those who gain is drawn, they alone count.
         low, _ = _interval([-0.001] * k + [0.0] * (count - 2 * k) + [1.0] * k) * count
         assert low > -0.01 if k < 4 else low > 0
@@ -208,10 +208,10 @@ def test_whoever_diverged_is_in_no_mean_but_hurt_and_whoever_is_unscored_is_nowh
     values = _values(
         [0.5, 0.5, 0.6, diverged, np.nan], [0.4, diverged, 0.7, 0.9, np.nan], False, [1, 1, 1, 1, 9]
     )
-    found = metrics.summarize(values)
+    summary = metrics.summarize(values)
     counts = ("num_clients", "num_unscored", "num_diverged", "baseline_num_diverged")
-    assert [found[name] for name in counts] == [5, 1, 1, 1]
-    assert found["pct_clients_hurt"] == pytest.approx(100 * 2 / 4)
+    assert [summary[name] for name in counts] == [5, 1, 1, 1]
+    assert summary["pct_clients_hurt"] == pytest.approx(100 * 2 / 4)
     # Without either, the same statistics of the others.
     others = {"baseline": [0.5, 0.5, 0.6], "personalized": [0.4, 0.7, 0.9], "delta": [0.1, -0.1]}
     for column, finite in others.items():
@@ -219,20 +219,24 @@ def test_whoever_diverged_is_in_no_mean_but_hurt_and_whoever_is_unscored_is_nowh
         for name in ("mean", "std", "variance", "median", "max", "worst_10pct_mean",
                      "example_weighted_mean"):  # fmt: skip
             if column != "delta":
-                assert found[f"{column}_{name}"] == alone[f"{column}_{name}"]
-    assert found["delta_mean"] == pytest.approx(np.mean(others["delta"]))
+                assert summary[f"{column}_{name}"] == alone[f"{column}_{name}"]
+    assert summary["delta_mean"] == pytest.approx(np.mean(others["delta"]))
 
 
 def test_without_any_value_statistics_are_not_a_number():
-    found = metrics.summarize(_values([np.nan] * 2, [np.nan] * 2, True, [0, 0]))
-    assert {name for name, value in found.items() if not np.isnan(value)} == {
+    summary = metrics.summarize(_values([np.nan] * 2, [np.nan] * 2, True, [0, 0]))
+    assert {name for name, value in summary.items() if not np.isnan(value)} == {
         "num_clients", "num_unscored", "num_diverged", "baseline_num_diverged"
     }  # fmt: skip
 
 
 def test_both_models_diverged():
-    found = metrics.summarize(_values([np.inf, 0.5], [np.inf, 0.25], False, [1, 1]))
-    assert (found["num_diverged"], found["num_unscored"], found["pct_clients_hurt"]) == (1, 0, 0)
+    summary = metrics.summarize(_values([np.inf, 0.5], [np.inf, 0.25], False, [1, 1]))
+    assert (summary["num_diverged"], summary["num_unscored"], summary["pct_clients_hurt"]) == (
+        1,
+        0,
+        0,
+    )
 
 
 def test_examples_that_nobody_counted():

@@ -26,10 +26,10 @@ def clients(draw, least=1, most=25, numbers=NUMBERS):
         numbers, numbers, st.integers(1, 9), st.integers(0, 2), st.sampled_from("xyz")
     )
     rows = draw(st.lists(columns, min_size=least, max_size=most))
-    baseline, personalized, sizes, found, groups = map(np.array, zip(*rows, strict=True))
+    baseline, personalized, sizes, clusters, groups = map(np.array, zip(*rows, strict=True))
     return client_values.ClientValues(
         np.arange(len(rows)).astype(str), baseline, personalized, draw(st.booleans()),
-        sizes, found, groups,
+        sizes, clusters, groups,
     )  # fmt: skip
 
 
@@ -78,37 +78,37 @@ def test_swapping_both_models_swaps_who_is_hurt(values):
 @given(clients())
 def test_errors_are_accuracies_with_the_sign_turned(values):
     turned = mapped(values, np.negative, higher_is_better=not values.higher_is_better)
-    found, other = metrics.summarize(values), metrics.summarize(turned)
+    summary, other = metrics.summarize(values), metrics.summarize(turned)
     for name in ("pct_clients_hurt", "delta_mean", "delta_mean_low", "wilcoxon_p"):
-        assert other[name] == close(found[name])
+        assert other[name] == close(summary[name])
     for column in ("baseline", "personalized"):
-        assert other[f"{column}_variance"] == close(found[f"{column}_variance"])
+        assert other[f"{column}_variance"] == close(summary[f"{column}_variance"])
         pairs = {"min": "max", "max": "min", "lower_quartile": "upper_quartile",
                  "median": "median", "worst_10pct_mean": "worst_10pct_mean",
                  "best_10pct_mean": "best_10pct_mean"}  # fmt: skip
         for name, image in pairs.items():
-            assert other[f"{column}_{image}"] == close(-found[f"{column}_{name}"])
+            assert other[f"{column}_{image}"] == close(-summary[f"{column}_{name}"])
 
 
 @given(clients(), st.sampled_from([0.25, 1.0, 8.0]), st.integers(-640, 640))
 def test_units_of_the_metric(values, scale, shift):
     shift /= 64
-    found = metrics.summarize(values)
+    summary = metrics.summarize(values)
     other = metrics.summarize(mapped(values, lambda v: scale * v + shift))
     for column in ("baseline", "personalized"):
         for name in LOCATIONS:
-            expected = scale * found[f"{column}_{name}"] + shift
+            expected = scale * summary[f"{column}_{name}"] + shift
             assert other[f"{column}_{name}"] == close(expected)
-        assert other[f"{column}_variance"] == close(scale**2 * found[f"{column}_variance"])
+        assert other[f"{column}_variance"] == close(scale**2 * summary[f"{column}_variance"])
     for name in ("delta_mean", "delta_mean_low", "delta_mean_high"):
-        assert other[name] == close(scale * found[name])
+        assert other[name] == close(scale * summary[name])
     for name in ("pct_clients_hurt", "pct_clients_hurt_low", "wilcoxon_p"):
-        assert other[name] == close(found[name])
+        assert other[name] == close(summary[name])
 
 
 @given(clients())
 def test_what_lies_between_what(values):
-    found = metrics.summarize(values)
+    summary = metrics.summarize(values)
     worst, best = ("min", "max") if values.higher_is_better else ("max", "min")
     sign = 1 if values.higher_is_better else -1
 
@@ -116,20 +116,20 @@ def test_what_lies_between_what(values):
         return all(a <= b + 1e-12 for a, b in itertools.pairwise(numbers))
 
     for column in ("baseline", "personalized"):
-        of_column = {n: found[f"{column}_{n}"] for n in LOCATIONS}
+        of_column = {n: summary[f"{column}_{n}"] for n in LOCATIONS}
         quartiles = ("min", "lower_quartile", "median", "upper_quartile", "max")
         assert ascend(*(of_column[n] for n in quartiles))
         assert ascend(of_column["min"], of_column["example_weighted_mean"], of_column["max"])
         towards_best = (worst, "worst_10pct_mean", "mean", "best_10pct_mean", best)
         assert ascend(*(sign * of_column[n] for n in towards_best))
     names = ("pct_clients_hurt_low", "pct_clients_hurt", "pct_clients_hurt_high")
-    assert ascend(0, *(found[n] for n in names), 100)
-    low, high = found["delta_mean_low"], found["delta_mean_high"]
+    assert ascend(0, *(summary[n] for n in names), 100)
+    low, high = summary["delta_mean_low"], summary["delta_mean_high"]
     if len(values.baseline) >= metrics.statistics.FEW:
         assert ascend(values.delta.min(), low, high, values.delta.max())
     elif len(values.baseline) > 1:
-        assert (low + high) / 2 == close(found["delta_mean"])
-    assert 0 < found["wilcoxon_p"] <= 1 or not values.delta.any()
+        assert (low + high) / 2 == close(summary["delta_mean"])
+    assert 0 < summary["wilcoxon_p"] <= 1 or not values.delta.any()
 
 
 @given(clients())
@@ -184,26 +184,26 @@ def with_client(values, baseline, personalized):
 @given(clients(), NUMBERS)
 def test_a_client_that_keeps_its_value(values, kept):
     count, before = len(values.baseline), metrics.summarize(values)
-    found, far = (metrics.summarize(with_client(values, v, v)) for v in (kept, MILLION))
+    near, far = (metrics.summarize(with_client(values, v, v)) for v in (kept, MILLION))
     for name in (*OF_GAINS, *OF_CLUSTERS):
-        assert far[name] == found[name] or np.isnan(found[name])
-    assert found["wilcoxon_p"] == before["wilcoxon_p"] or not values.delta.any()
+        assert far[name] == near[name] or np.isnan(near[name])
+    assert near["wilcoxon_p"] == before["wilcoxon_p"] or not values.delta.any()
     for name in ("pct_clients_hurt", "delta_mean"):
-        assert found[name] == close(before[name] * count / (count + 1))
+        assert near[name] == close(before[name] * count / (count + 1))
     hurt = stats.binomtest(int(np.sum(values.is_hurt)), count + 1).proportion_ci()
-    assert found["pct_clients_hurt_low"] == pytest.approx(100 * hurt.low, abs=1e-6)
-    assert found["pct_clients_hurt_high"] == pytest.approx(100 * hurt.high, abs=1e-6)
+    assert near["pct_clients_hurt_low"] == pytest.approx(100 * hurt.low, abs=1e-6)
+    assert near["pct_clients_hurt_high"] == pytest.approx(100 * hurt.high, abs=1e-6)
     for column, numbers in (("baseline", values.baseline), ("personalized", values.personalized)):
         numbers, weights = np.append(numbers, kept), np.append(values.num_evaluation_examples, 3)
-        assert found[f"{column}_variance"] == close(np.var(numbers))
+        assert near[f"{column}_variance"] == close(np.var(numbers))
         mean = np.sum(numbers * weights) / np.sum(weights)
-        assert found[f"{column}_example_weighted_mean"] == close(mean)
+        assert near[f"{column}_example_weighted_mean"] == close(mean)
 
 
 @given(clients(least=4), st.sampled_from([1, -1]))
 def test_a_client_a_million_times_larger(values, sign):
     """It gains or loses the most; all else is as beside a client whose values are the largest."""
-    found, far = (
+    near, far = (
         metrics.summarize(with_client(values, sign * 4.0 * s, sign * 9.0 * s)) for s in (1, MILLION)
     )
     same = [*OF_ORDER, *OF_CLUSTERS]
@@ -212,7 +212,7 @@ def test_a_client_a_million_times_larger(values, sign):
     for column in ("baseline", "personalized"):
         same += [f"{column}_{name}" for name in (*OF_COLUMN_ORDER, *other_end)]
     for name in same:
-        assert far[name] == found[name], name
+        assert far[name] == near[name], name
 
 
 @given(clients(least=4), st.sampled_from([1, -1]))
@@ -220,9 +220,9 @@ def test_the_ties_of_others_beside_large_values_with_a_gain_as_theirs(values, si
     """Of 1,048,576 a gain of 2.5 is uncertain by 0.25: it is as the nearest, and joins no two."""
     sizes = np.unique(np.abs(values.delta[values.delta != 0]))
     near = min(sizes[abs(sizes - 2.5) <= 0.25], key=lambda size: abs(size - 2.5), default=2.5)
-    found = with_client(values, MILLION, MILLION + 2.5 * sign)
+    p_value = with_client(values, MILLION, MILLION + 2.5 * sign)
     turned = sign if values.higher_is_better else -sign
-    assert of("wilcoxon_p", found) == _p_of([*values.delta, turned * near])
+    assert of("wilcoxon_p", p_value) == _p_of([*values.delta, turned * near])
 
 
 def _p_of(gains):

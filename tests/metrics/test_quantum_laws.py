@@ -30,31 +30,31 @@ def close(value):
 
 @given(columns(3), st.booleans())
 def test_gains_are_over_the_better_of_both_models(models, higher_is_better):
-    personalized, one, other = models
-    found = quantum.quantum(personalized, one, other, higher_is_better)
-    over = [quantum.quantum(personalized, m, None, higher_is_better) for m in (one, other)]
-    np.testing.assert_array_equal(found, np.minimum(*over))
+    personalized, first, other = models
+    gains = quantum.quantum(personalized, first, other, higher_is_better)
+    over = [quantum.quantum(personalized, m, None, higher_is_better) for m in (first, other)]
+    np.testing.assert_array_equal(gains, np.minimum(*over))
     np.testing.assert_array_equal(
-        found, quantum.quantum(personalized, other, one, higher_is_better)
+        gains, quantum.quantum(personalized, other, first, higher_is_better)
     )
     np.testing.assert_array_equal(
-        found, quantum.quantum(-personalized, -one, -other, not higher_is_better)
+        gains, quantum.quantum(-personalized, -first, -other, not higher_is_better)
     )
     sign = 1 if higher_is_better else -1
-    np.testing.assert_array_equal(over[0] > 0, sign * personalized > sign * one)
+    np.testing.assert_array_equal(over[0] > 0, sign * personalized > sign * first)
 
 
 @pytest.mark.parametrize("name", quantum.QUANTUM)
 @settings(max_examples=settings().max_examples // 3)
 @given(FOUND, st.randoms(use_true_random=False), st.sampled_from([0.25, 1.0, 8.0]))
-def test_order_units_and_signs(name, found, random, scale):
+def test_order_units_and_signs(name, gains, random, scale):
     function = quantum.QUANTUM[name]
-    order = random.sample(range(len(found)), len(found))
-    assert function(found[order]) == close(function(found))
-    assert function(scale * found) == close(scale ** SIZED[name] * function(found))
+    order = random.sample(range(len(gains)), len(gains))
+    assert function(gains[order]) == close(function(gains))
+    assert function(scale * gains) == close(scale ** SIZED[name] * function(gains))
     turned = {"mpi": "mpd", "api": "apd"}.get(name, name.replace("improved", "decreased"))
     if turned != name:
-        assert quantum.QUANTUM[turned](-found) == close(function(found))
+        assert quantum.QUANTUM[turned](-gains) == close(function(gains))
 
 
 @given(PART)

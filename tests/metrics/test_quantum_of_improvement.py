@@ -37,12 +37,12 @@ def _users(text):
 @pytest.mark.parametrize("split", range(3))
 def test_table_4(method, split):
     personalized, fedavg = _users(PERSONALIZED[method])[:, split], _users(FEDAVG)[:, split]
-    found = quantum.quantum(personalized, fedavg, None, higher_is_better=True)
+    gains = quantum.quantum(personalized, fedavg, None, higher_is_better=True)
     mpi, api = TABLE_4[method][split]
-    assert quantum.QUANTUM["pui"](found) == 100.0
-    assert quantum.QUANTUM["mpi"](found) == pytest.approx(mpi, abs=0.06)
-    assert quantum.QUANTUM["api"](found) == pytest.approx(api, abs=0.06)
-    assert math.isnan(quantum.QUANTUM["mpd"](found)) and math.isnan(quantum.QUANTUM["apd"](found))
+    assert quantum.QUANTUM["pui"](gains) == 100.0
+    assert quantum.QUANTUM["mpi"](gains) == pytest.approx(mpi, abs=0.06)
+    assert quantum.QUANTUM["api"](gains) == pytest.approx(api, abs=0.06)
+    assert math.isnan(quantum.QUANTUM["mpd"](gains)) and math.isnan(quantum.QUANTUM["apd"](gains))
 
 
 # Five clients: F = 0.3, 0.1, 0, -0.2, -0.4.
@@ -75,10 +75,10 @@ def test_by_hand():
 
 
 def test_errors_are_turned():
-    found = quantum.quantum(
+    gains = quantum.quantum(
         np.array([0.1, 0.5]), np.array([0.3, 0.4]), np.array([0.2, 0.6]), higher_is_better=False
     )
-    np.testing.assert_allclose(found, [0.1, -0.1])
+    np.testing.assert_allclose(gains, [0.1, -0.1])
 
 
 def test_unequal_shares_by_hand():

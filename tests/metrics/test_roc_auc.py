@@ -39,17 +39,17 @@ def _article(sorted_negatives, sorted_positives, seed=3):
     ],
 )
 def test_the_four_cases(sorted_negatives, sorted_positives, verdict, own):
-    found, clients, tests, said = _article(sorted_negatives, sorted_positives)
+    summary, clients, tests, said = _article(sorted_negatives, sorted_positives)
     # P(positive above negative) of the two normal distributions: 0.924.
     truth = 0.5 * math.erfc(-32 / math.sqrt(20**2 + 10**2) / math.sqrt(2))
-    assert found.pooled == pytest.approx(truth, abs=0.01)
+    assert summary.pooled == pytest.approx(truth, abs=0.01)
     assert said == verdict
     assert [test.is_alike for test in tests] == [not sorted_negatives, not sorted_positives]
     if verdict == "none":
-        assert found.mean_over_clients > found.pooled + 0.05
+        assert summary.mean_over_clients > summary.pooled + 0.05
     else:
         # Clients have as many of each: all averages are one.
-        np.testing.assert_allclose(found[1:], found.pooled, atol=0.005)
+        np.testing.assert_allclose(summary[1:], summary.pooled, atol=0.005)
         np.testing.assert_allclose(clients.roc_auc, own, atol=0.04)
 
 
@@ -79,8 +79,8 @@ def test_three_clients_with_weights_by_hand():
 
 def test_clients_of_one_class_only():
     ids, scores = np.array(["a", "a", "b", "b"]), np.array([0.1, 0.2, 0.8, 0.9])
-    found = roc_auc.summarize(ids, np.array([0, 0, 1, 1]), scores)
-    assert found.pooled == 1.0 and np.isnan(found[1:]).all()
+    summary = roc_auc.summarize(ids, np.array([0, 0, 1, 1]), scores)
+    assert summary.pooled == 1.0 and np.isnan(summary[1:]).all()
     assert np.isnan(roc_auc.summarize(ids, np.zeros(4), scores)).all()
     nothing = roc_auc.homogeneity(ids[:2], scores[:2])
     assert nothing.is_alike is None and math.isnan(nothing.statistic)
@@ -103,8 +103,8 @@ def test_two_values_are_enough_and_nobody_is_warned_where_the_table_ends():
         assert roc_auc.homogeneity(ids, np.array([0.0, 1.0, 0.0, 1.0])).p_value == 0.25
     assert roc_auc.homogeneity(ids, np.zeros(4)).is_alike is None
     for few in ("", "ab", "aab", "abc", "aaaa", "abcdef"):
-        found = roc_auc.homogeneity(np.array(list(few)), np.arange(float(len(few))))
-        assert found.is_alike is None and math.isnan(found.statistic)
+        homogeneity = roc_auc.homogeneity(np.array(list(few)), np.arange(float(len(few))))
+        assert homogeneity.is_alike is None and math.isnan(homogeneity.statistic)
 
 
 def test_clients_whose_scores_are_not_finite_are_left_out():

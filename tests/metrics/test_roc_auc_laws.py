@@ -15,10 +15,10 @@ SCORES = st.integers(-4, 4).map(float) | st.floats(-1e6, 1e6)
 def examples(draw, clients="abc", both=True):
     """Returns (client ids, labels, scores), of both classes if asked for."""
     rows = st.tuples(st.sampled_from(clients), st.integers(0, 1), SCORES)
-    found = draw(st.lists(rows, min_size=1, max_size=30))
+    examples = draw(st.lists(rows, min_size=1, max_size=30))
     if both:
-        found += [(clients[0], label, draw(SCORES)) for label in (0, 1)]
-    return tuple(map(np.array, zip(*found, strict=True)))
+        examples += [(clients[0], label, draw(SCORES)) for label in (0, 1)]
+    return tuple(map(np.array, zip(*examples, strict=True)))
 
 
 def close(value):
@@ -26,8 +26,8 @@ def close(value):
 
 
 @given(examples())
-def test_a_share_of_pairs_as_scikit_learn(found):
-    _, labels, scores = found
+def test_a_share_of_pairs_as_scikit_learn(rows):
+    _, labels, scores = rows
     positives, negatives = scores[labels == 1, None], scores[labels == 0]
     wins = np.mean(positives > negatives) + np.mean(positives == negatives) / 2
     assert roc_auc.roc_auc(labels, scores) == close(wins)
@@ -35,8 +35,8 @@ def test_a_share_of_pairs_as_scikit_learn(found):
 
 
 @given(examples(both=False))
-def test_averages_lie_between_clients(found):
-    ids, labels, scores = found
+def test_averages_lie_between_clients(rows):
+    ids, labels, scores = rows
     clients = roc_auc.of_clients(ids, labels, scores)
     summary = roc_auc.summarize(ids, labels, scores)
     for row, client in enumerate(clients.client_ids):
@@ -64,7 +64,9 @@ def test_the_right_weights_give_the_pooled_value(alike, others, alike_are_positi
     label = int(alike_are_positive)
     rows = [(c, label, score) for c in range(len(others)) for score in alike]
     rows += [(c, 1 - label, score) for c, own in enumerate(others) for score in own]
-    found = roc_auc.summarize(*map(np.array, zip(*rows, strict=True)))
-    weighted = found.weighted_by_negatives if alike_are_positive else found.weighted_by_positives
-    assert weighted == close(found.pooled)
-    assert found.weighted_by_pairs == close(found.pooled)
+    summary = roc_auc.summarize(*map(np.array, zip(*rows, strict=True)))
+    weighted = (
+        summary.weighted_by_negatives if alike_are_positive else summary.weighted_by_positives
+    )
+    assert weighted == close(summary.pooled)
+    assert summary.weighted_by_pairs == close(summary.pooled)

@@ -32,8 +32,8 @@ def _text(folder, text, name="foreign.csv"):
     return path
 
 
-def _check_refused(path, place="", finding=None, expected="", advice="", **more):
-    with refused(f"{path} {place}".rstrip(), finding, expected, advice):
+def _check_refused(path, place="", problem=None, expected="", advice="", **more):
+    with refused(f"{path} {place}".rstrip(), problem, expected, advice):
         client_tables.read(path, **more)
 
 
@@ -74,9 +74,9 @@ def test_ours_is_told_by_its_columns_whatever_is_said_of_foreign_ones(tmp_path):
 
 def test_evaluations_stand_in_the_file_s_order_and_lack_no_rows(tmp_path):
     changes = ({"round": 9}, {"round": 4}, {"round": 4, "base_random_seed": None})
-    found = client_tables.evaluations(client_tables.read(_ours(tmp_path, *changes)))
-    assert [each.keys["round"] for each in found] == [9, 4, 4]
-    assert found[2].keys["base_random_seed"] in ("", None)
+    evaluations = client_tables.evaluations(client_tables.read(_ours(tmp_path, *changes)))
+    assert [each.keys["round"] for each in evaluations] == [9, 4, 4]
+    assert evaluations[2].keys["base_random_seed"] in ("", None)
 
 
 def test_groups_that_only_some_clients_have_are_none(tmp_path):
@@ -88,8 +88,8 @@ def test_groups_that_only_some_clients_have_are_none(tmp_path):
 
 def test_clusters_and_groups(tmp_path):
     _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
-    (found,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
-    assert found.values.clusters.tolist() == [2, 1]
+    (evaluation,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
+    assert evaluation.values.clusters.tolist() == [2, 1]
     path = _text(tmp_path, "user,acc,language\na,1,en\nb,0,es\n")
     names = {"client": "user", "baseline": "acc", "group": "language"}
     table = client_tables.read(path, names, higher_is_better=True)
@@ -126,21 +126,21 @@ def test_a_table_of_a_run_is_named_after_its_directory_wherever_one_stands(tmp_p
     text = "client_id,round_number,num_samples,accuracy,loss\na,0,5,0.5,1\n"
     for name, run in (("metrics_stat.csv", "v1.2"), ("mine.csv", "mine")):
         path = _text(tmp_path / "v1.2", text, name)
-        for one in (path, path.name):
-            assert client_tables.read(one)["run_id"].tolist() == [run]
+        for spelling in (path, path.name):
+            assert client_tables.read(spelling)["run_id"].tolist() == [run]
 
 
 def test_a_foreign_file(tmp_path):
     path = _text(tmp_path, "\ufeffuser,G,P,x\r\n=1+1,43.6,85.5,\r\n@b,50.9,78.2,text\r\n\r\n")
     names = {"client": "user", "baseline": "G", "personalized": "P"}
     table = client_tables.read(path, names, higher_is_better=True)
-    (found,) = client_tables.evaluations(table)
-    assert found.values.client_ids.tolist() == ["=1+1", "@b"] and found.keys == {
+    (evaluation,) = client_tables.evaluations(table)
+    assert evaluation.values.client_ids.tolist() == ["=1+1", "@b"] and evaluation.keys == {
         "run_id": "foreign"
     }
-    assert found.values.personalized.tolist() == [85.5, 78.2] and found.metric == "value"
-    assert found.values.num_evaluation_examples is None
-    _check_refused(path, finding="'value'", advice="higher_is_better", columns=names)
+    assert evaluation.values.personalized.tolist() == [85.5, 78.2] and evaluation.metric == "value"
+    assert evaluation.values.num_evaluation_examples is None
+    _check_refused(path, problem="'value'", advice="higher_is_better", columns=names)
     other = _text(tmp_path, "G,P\n1,2\n", "other.csv")
     _check_refused(other, "", "G, P", "user", "columns", columns=names, higher_is_better=True)
     for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):
@@ -156,7 +156,7 @@ def test_missing_columns_are_named_with_those_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "found", "expected"),
+    ("text", "place", "problem", "expected"),
     [
         (b"", "", "no header", "a CSV"),
         (b"\n\n", "", "no header", "a CSV"),
@@ -178,11 +178,11 @@ def test_missing_columns_are_named_with_those_found(tmp_path):
         (b"c,b,n\na,1,1.5\n", "line 2, column 'n'", "1.5", "a whole number"),
     ],
 )
-def test_bad_foreign_files(tmp_path, text, place, found, expected):
+def test_bad_foreign_files(tmp_path, text, place, problem, expected):
     path, names = tmp_path / "foreign.csv", {"client": "c", "baseline": "b"}
     path.write_bytes(text)
     names |= {"examples": "n"} if b",n" in text else {}
-    _check_refused(path, place, found, expected, columns=names, higher_is_better=True)
+    _check_refused(path, place, problem, expected, columns=names, higher_is_better=True)
 
 
 def test_files_are_files(tmp_path):
@@ -190,7 +190,7 @@ def test_files_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "found", "expected"),
+    ("change", "problem", "expected"),
     [
         ({"metric": "loss"}, "accuracy, loss", "one"),
         ({"higher_is_better": False}, "True, False", "one"),
@@ -205,15 +205,15 @@ def test_files_are_files(tmp_path):
         ({"baseline": "0,5"}, "'0,5'", "a number"),
     ],
 )
-def test_bad_files_of_ours(tmp_path, change, found, expected):
+def test_bad_files_of_ours(tmp_path, change, problem, expected):
     (column,) = change
     line = "" if expected == "one" else "line 3, "
-    _check_refused(_ours(tmp_path, {}, change), f"{line}column '{column}'", found, expected)
+    _check_refused(_ours(tmp_path, {}, change), f"{line}column '{column}'", problem, expected)
 
 
-@pytest.mark.parametrize("found", ["client 'd:0' (run_id r, dataset d", "round 3, split test)"])
-def test_two_rows_of_a_client(tmp_path, found):
-    _check_refused(_ours(tmp_path, {}, {"client_id": "d:0"}), "line 3", found, "one")
+@pytest.mark.parametrize("problem", ["client 'd:0' (run_id r, dataset d", "round 3, split test)"])
+def test_two_rows_of_a_client(tmp_path, problem):
+    _check_refused(_ours(tmp_path, {}, {"client_id": "d:0"}), "line 3", problem, "one")
 
 
 def test_the_largest_whole_numbers(tmp_path):
@@ -251,7 +251,7 @@ def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, me
 
 
 @pytest.mark.parametrize(
-    ("rows", "place", "found", "expected"),
+    ("rows", "place", "problem", "expected"),
     [
         ("a,0.5,0.5\nb,1.5,0.5", "line 3, column 'G'", "1.5", "within [0, 1]"),
         ("a,43.6,101\nb,50.9,78.2", "line 2, column 'P'", "101", "within [0, 100] in percent"),
@@ -260,11 +260,11 @@ def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, me
         ("a,-43.6,85.5\nb,50.9,78.2", "line 2, column 'G'", "-43.6", "within [0, 100]"),
     ],
 )
-def test_accuracies_beyond_what_most_say(tmp_path, rows, place, found, expected):
+def test_accuracies_beyond_what_most_say(tmp_path, rows, place, problem, expected):
     path = _text(tmp_path, f"user,G,P\n{rows}\n")
     names = {"client": "user", "baseline": "G", "personalized": "P"}
     advice = "'accuracy (percent)'"
-    _check_refused(path, place, found, expected, advice, columns=names, metric="accuracy")
+    _check_refused(path, place, problem, expected, advice, columns=names, metric="accuracy")
 
 
 @pytest.mark.parametrize("rows", ["a,1.2,0.9\nb,3,0.5", "a,0.436,85.5\nb,0.509,78.2", "a,0.5,1"])

@@ -26,7 +26,7 @@ def test_related_silos_are_neighbours_and_scaled_to_a_diagonal_of_1(table, monke
     monkeypatch.setattr(
         Figure,
         "savefig",
-        lambda figure, *to, **how: (drawn.append(figure), save(figure, *to, **how)),
+        lambda figure, *to, **options: (drawn.append(figure), save(figure, *to, **options)),
     )
     relations.save(table.parent / "relations.png", table)
     assert (table.parent / "relations.png").read_bytes().startswith(b"\x89PNG")
@@ -34,8 +34,8 @@ def test_related_silos_are_neighbours_and_scaled_to_a_diagonal_of_1(table, monke
     place = {label.get_text(): i for i, label in enumerate(axes.get_yticklabels())}
     a, b, c = (place[name] for name in "abc")
     assert abs(a - c) == 1
-    found = axes.images[0].get_array()[np.ix_([a, b, c], [a, b, c])]
-    np.testing.assert_allclose(found, [[1, 0, 0.5], [0, 1, 0], [0.5, 0, 1]])
+    drawn_matrix = axes.images[0].get_array()[np.ix_([a, b, c], [a, b, c])]
+    np.testing.assert_allclose(drawn_matrix, [[1, 0, 0.5], [0, 1, 0], [0.5, 0, 1]])
 
 
 def test_a_damaged_table_is_one_line(table):

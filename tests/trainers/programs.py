@@ -132,10 +132,10 @@ def table(root, name, which):
 def same_tables(first, second):
     """Asserts that two experiments' CSVs are equal byte for byte, times aside."""
     for which in ("clients", "candidates", "summary"):
-        one, other = ((d / f"{which}.csv").read_bytes() for d in (first, second))
-        assert one == other, which
-    one, other = (_without_seconds(d / "rounds.csv") for d in (first, second))
-    assert one == other
+        before, other = ((d / f"{which}.csv").read_bytes() for d in (first, second))
+        assert before == other, which
+    before, other = (_without_seconds(d / "rounds.csv") for d in (first, second))
+    assert before == other
 
 
 def _without_seconds(path):

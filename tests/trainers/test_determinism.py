@@ -26,9 +26,9 @@ FLAGS = (
 )
 def test_one_core_and_two(tmp_path):
     first = str(min(os.sched_getaffinity(0)))
-    one = programs.start(
+    single = programs.start(
         "finetuning_trainer", tmp_path / "one", *FLAGS, prefix=["taskset", "-c", first]
     )
-    assert one.wait(timeout=300) == 0, one.communicate()
+    assert single.wait(timeout=300) == 0, single.communicate()
     programs.run("finetuning_trainer", tmp_path / "two", *FLAGS)
     programs.same_tables(tmp_path / "one" / "x", tmp_path / "two" / "x")

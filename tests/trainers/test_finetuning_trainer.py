@@ -62,7 +62,7 @@ def test_tables_have_the_columns_of_the_design(school):
         "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates",
         "candidate", "baseline_mean", "baseline_std", "personalized_mean", "personalized_std",
         *metrics.POPULATION, "reference_mean", "bytes_down_total", "bytes_up_total",
-        *(f"{c}_{how}" for how in ("global", "per_client") for c in both_ways),
+        *(f"{c}_{way}" for way in ("global", "per_client") for c in both_ways),
     ]  # fmt: skip
 
 
@@ -137,15 +137,15 @@ def test_resume_is_exact(school, tmp_path):
 
     `tests/reliability` kills runs.
     """
-    given = ("--experiment_name=school", *SCHOOL)
+    flags = ("--experiment_name=school", *SCHOOL)
     last = functools.partial(programs.last_checkpoint, tmp_path / "school")
     status, stderr = programs.cut(
-        "finetuning_trainer", tmp_path, *given, at=last, number=signal.SIGTERM
+        "finetuning_trainer", tmp_path, *flags, at=last, number=signal.SIGTERM
     )
     assert status == 143 and "Traceback" not in stderr
     assert json.loads((tmp_path / "school" / "run.json").read_text())["status"] == "stopped"
     done = last()
-    _, stderr = run(tmp_path, *given)
+    _, stderr = run(tmp_path, *flags)
     assert f"train: goes on after {done}/6" in stderr
     programs.same_tables(school[0] / "school", tmp_path / "school")
     left = {p.name for p in (tmp_path / "school").rglob("*")}
@@ -158,10 +158,10 @@ def test_tff_and_vectorized_give_the_same_tables(school, tmp_path):
     for backend in ("tff", "vectorized"):
         flags = [f for f in SCHOOL if not f.startswith("--backend")]
         run(tmp_path, f"--experiment_name={backend}", *flags, f"--backend={backend}")
-        found = programs.table(tmp_path, backend, "clients")
+        rows = programs.table(tmp_path, backend, "clients")
         for column in ("baseline", "personalized", "baseline_loss", "personalized_loss"):
-            np.testing.assert_allclose(found[column], expected[column], rtol=1e-5)
-        assert (found.candidate == expected.candidate).all()
+            np.testing.assert_allclose(rows[column], expected[column], rtol=1e-5)
+        assert (rows.candidate == expected.candidate).all()
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,8 @@ def test_optimizer_flags_are_the_optimizers_parameters():
     for name, expected in optimizers.PARAMETERS.items():
         parameters = dict(inspect.signature(optimizers.builder(name)).parameters)
         parameters.pop("learning_rate")
-        found = {p.name: p.default for p in parameters.values()}
-        assert found == expected, name
+        defaults = {p.name: p.default for p in parameters.values()}
+        assert defaults == expected, name
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_published_flags_keep_names_and_defaults(trainer, published):
         [sys.executable, "-c", code],
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
-    found = {n: _STANDS_FOR.get(n) if v is None else v for n, v in eval(result.stdout).items()}
-    assert found == published
+    printed = {n: _STANDS_FOR.get(n) if v is None else v for n, v in eval(result.stdout).items()}
+    assert printed == published
 
 
 def test_flags_of_one_data_set_reach_it():
@@ -88,10 +88,10 @@ def test_flags_of_one_data_set_reach_it():
         "missing_values": ("NA", "-9"),
     }  # fmt: skip
     texts = {n: ",".join(map(str, v)) if isinstance(v, tuple) else v for n, v in expected.items()}
-    given = [f"--{name}={text}" for name, text in texts.items()]
+    arguments = [f"--{name}={text}" for name, text in texts.items()]
     result = subprocess.run(
         [sys.executable, "-c", "import datasets, " + code.removeprefix("import "),
-         "--experiment_name=x", "--dataset_name=emnist", *given],
+         "--experiment_name=x", "--dataset_name=emnist", *arguments],
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
     assert eval(result.stdout) == expected

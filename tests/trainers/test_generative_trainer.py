@@ -57,9 +57,9 @@ def test_both_nets_are_trained(finished):
 
 
 def test_leaves_pictures_and_clients(finished):
-    made = _pictures(finished, "whole", 2)
-    assert made.shape == (12, 28, 28, 1) and made.dtype == np.uint8
-    assert not np.array_equal(made, _pictures(finished, "whole", 1))
+    pictures = _pictures(finished, "whole", 2)
+    assert pictures.shape == (12, 28, 28, 1) and pictures.dtype == np.uint8
+    assert not np.array_equal(pictures, _pictures(finished, "whole", 1))
     with np.load(finished / "whole" / "generated" / "clients.npz") as file:
         assert set(file.files) == {"images", "client_id"}
         assert file["images"].shape[1:] == (28, 28, 1)
@@ -79,9 +79,9 @@ def test_killed_and_given_again(tmp_path):
     run(tmp_path, *_FLAGS, *_KEPT, "--experiment_name=whole")
     (root := tmp_path / "again").mkdir()
     first = root / "cut" / "checkpoints" / "round_00000001.npz"
-    given = (*_FLAGS, *_KEPT, "--experiment_name=cut")
-    programs.cut("generative_trainer", root, *given, at=first.exists, number=9)
-    run(root, *given)
+    flags = (*_FLAGS, *_KEPT, "--experiment_name=cut")
+    programs.cut("generative_trainer", root, *flags, at=first.exists, number=9)
+    run(root, *flags)
     for number in (0, 1, 2):
         np.testing.assert_array_equal(
             _pictures(root, "cut", number), _pictures(tmp_path, "whole", number)
@@ -144,9 +144,9 @@ def test_flags_that_do_not_go_together(tmp_path, flags, words):
 def test_what_betas_stand_for_is_recorded(finished):
     flags = json.loads((finished / "whole" / "run.json").read_text())["flags"]
     assert (flags["client_adam_beta_1"], flags["client_adam_beta_2"]) == (0.0, 0.9)
-    given = (*_FLAGS, "--experiment_name=whole")
-    run(finished, *given, "--client_adam_beta_1=0", "--client_adam_beta_2=0.9")
-    _, stderr = run(finished, *given, "--client_adam_beta_1=0.9", status=2)
+    arguments = (*_FLAGS, "--experiment_name=whole")
+    run(finished, *arguments, "--client_adam_beta_1=0", "--client_adam_beta_2=0.9")
+    _, stderr = run(finished, *arguments, "--client_adam_beta_1=0.9", status=2)
     assert "--client_adam_beta_1 (0.0 then, 0.9 now)" in stderr
 
 

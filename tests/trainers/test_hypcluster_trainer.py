@@ -66,8 +66,8 @@ def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
     np.testing.assert_array_equal(models[0], models[1])
     assert len({model.tobytes() for model in models}) == 3
     flags = [f for f in SCHOOL if not f.startswith(("--total", "--num_"))]
-    given = ("--total_rounds=0", f"--path_to_initial_model_weights_list={earlier}")
-    run(tmp_path, "--experiment_name=again", *flags, "--num_clusters=3", *given, eagerly=True)
+    arguments = ("--total_rounds=0", f"--path_to_initial_model_weights_list={earlier}")
+    run(tmp_path, "--experiment_name=again", *flags, "--num_clusters=3", *arguments, eagerly=True)
     before, again = (
         programs.table(r, n, "clients") for r, n in ((root, "run"), (tmp_path, "again"))
     )
@@ -80,7 +80,9 @@ def test_a_run_leaves_all_models_for_another(clustered, tmp_path):
         flags_of_two = (*flags, "--num_clusters=2", "--total_rounds=0", home)
         _, stderr = run(tmp_path, "--experiment_name=x", *flags_of_two, status=2)
     assert "found 3" in stderr
-    _, stderr = run(tmp_path, "--experiment_name=x", *flags, "--num_clusters=2", *given, status=2)
+    _, stderr = run(
+        tmp_path, "--experiment_name=x", *flags, "--num_clusters=2", *arguments, status=2
+    )
     assert "--num_clusters=2 models, found 3" in stderr and stderr.count("\n") == 1
 
 
@@ -150,6 +152,6 @@ def test_what_is_found_out_later(tmp_path, clustered):
     other = tmp_path / "weights.npz"
     other.write_bytes(b"PK not really")
     paths = f"{clustered[0] / 'run' / 'warm_start_1.npz'},{other}"
-    given = f"--path_to_initial_model_weights_list={paths}"
-    _, stderr = run(tmp_path, "--experiment_name=y", *base, given, status=2)
+    flag = f"--path_to_initial_model_weights_list={paths}"
+    _, stderr = run(tmp_path, "--experiment_name=y", *base, flag, status=2)
     assert str(other) in stderr and stderr.count("\n") == 1

@@ -36,7 +36,7 @@ def parsed(*command_lines, trainer="finetuning_trainer"):
     """Returns for each command line the deciding flags, or the error's text."""
     result = subprocess.run(
         [sys.executable, "-c", _PROGRAM.format(trainer=trainer)],
-        input="\n".join(json.dumps(list(one)) for one in command_lines),
+        input="\n".join(json.dumps(list(words)) for words in command_lines),
         capture_output=True, text=True, env=programs.environment(), check=True,
     )  # fmt: skip
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -71,13 +71,13 @@ def test_published_names_reach_their_optimizer():
 
 def test_two_spellings_are_one_setting():
     yogi = "--server_optimizer=yogi"
-    one, other, both = parsed(
+    first, other, both = parsed(
         [yogi, "--server_yogi_beta1=0.8"],
         [yogi, "--server_yogi_beta_1=0.8"],
         [yogi, "--server_yogi_beta_1=0.8", "--server_yogi_beta1=0.8"],
     )
-    assert one == other  # So either goes on with what the other began.
-    assert not [name for name in one if "beta1" in name or "accumulator" in name]
+    assert first == other  # So either goes on with what the other began.
+    assert not [name for name in first if "beta1" in name or "accumulator" in name]
     assert both.startswith("--server_yogi_beta_1: ") and "--server_yogi_beta1 " in both
 
 
@@ -95,7 +95,7 @@ def test_optimizers_that_there_are_not():
 
 
 def test_a_flag_of_another_optimizer_is_refused():
-    by_default, spelled_out, written_apart, switched_off, alias, wanted = parsed(
+    by_default, spelled_out, written_apart, switched_off, alias, expected = parsed(
         ["--server_adam_epsilon=0.001", "--server_learning_rate=0.001"],
         ["--server_adam_epsilon=0.001", "--server_optimizer=sgd"],
         ["--client_optimizer", "adam", "--client_fedavgm_momentum", "0.9"],
@@ -109,7 +109,7 @@ def test_a_flag_of_another_optimizer_is_refused():
     assert written_apart.startswith("--client_fedavgm_momentum: expected --")
     assert switched_off.startswith("--client_sgd_nesterov: expected --")
     assert alias.startswith("--server_yogi_beta1: expected --")
-    assert wanted["server_adam_epsilon"] == 0.001
+    assert expected["server_adam_epsilon"] == 0.001
 
 
 def test_a_presets_optimizer_can_be_exchanged(preset):
@@ -172,9 +172,13 @@ def test_a_flag_of_another_trainer_is_named_with_it():
 def test_flags_that_are_not_declared_are_a_trainers():
     with in_process.opened("mtl_trainer"):
         its_own = {name: flags.FLAGS[name].default for name in in_process.declared()}
-    made = {name: made.flag.default for name, made in algorithm_flags.make("mtl_trainer").items()}
-    assert {name: its_own.pop(name) for name in made} == made and made["total_rounds"] == 100
-    assert {*map(optimizer_flags.first_name, its_own)} <= made.keys()  # Other names of these.
+    defaults = {
+        name: flag.flag.default for name, flag in algorithm_flags.make("mtl_trainer").items()
+    }
+    assert {name: its_own.pop(name) for name in defaults} == defaults and defaults[
+        "total_rounds"
+    ] == 100
+    assert {*map(optimizer_flags.first_name, its_own)} <= defaults.keys()  # Other names of these.
 
 
 def test_a_warm_starts_epsilon_goes_with_clusterings_optimizer(preset):

@@ -88,14 +88,14 @@ def command(kind, name):
 def test_each_is_understood(kind):
     lines = [command(kind, name)[1] for name in FINETUNING]
     trainer, _ = command(kind, "emnist")
-    for given, found in zip(
+    for flags, advice in zip(
         lines, test_optimizer_flags.parsed(*lines, trainer=trainer), strict=True
     ):
-        assert isinstance(found, dict), found
-        for flag in given:
+        assert isinstance(advice, dict), advice
+        for flag in flags:
             name, _, value = flag.removeprefix("--").partition("=")
             if name != "experiment_name":
-                mine = found[name]
+                mine = advice[name]
                 mine = mine[0] if isinstance(mine, list) else mine
                 assert str(mine) == value or float(mine) == float(value), flag
 

@@ -48,15 +48,15 @@ def test_each_algorithm_has_a_row():
 def test_commands_parse_and_hold_their_values(trainer):
     rows = [row for row in ROWS if row[1] == trainer]
     lines = [[*COMMON, *ours.split()] for _, _, ours in rows]
-    for (theirs, _, ours), found in zip(
+    for (theirs, _, ours), advice in zip(
         rows, test_optimizer_flags.parsed(*lines, trainer=trainer), strict=True
     ):
-        assert isinstance(found, dict), (ours, found)
+        assert isinstance(advice, dict), (ours, advice)
         for name, value in re.findall(r"--(\w+)=([\d.]+)", " ".join(theirs)):
             mine = SAME_VALUE[name]
             if name == "client_lr" and f"--{mine}=" not in ours:  # Local training has no other.
                 mine = "personal_learning_rate"
-            mine = found[mine]
+            mine = advice[mine]
             assert float(mine[0] if isinstance(mine, list) else mine) == float(value), (name, ours)
 
 

@@ -129,8 +129,8 @@ def _clustered(*clusters, **same):
 def test_mode_collapse_is_of_several_clusters_and_enough_clients(
     clients, num_clusters, is_collapsed
 ):
-    found = sentences.mode_collapse(clients, num_clusters)
-    assert [line.partition(";")[0] for line in found] == is_collapsed * [
+    lines = sentences.mode_collapse(clients, num_clusters)
+    assert [line.partition(";")[0] for line in lines] == is_collapsed * [
         f"warning: {95 if len(clients) == 20 else 100}% of the test clients are in one cluster "
         "(mode collapse)"
     ]

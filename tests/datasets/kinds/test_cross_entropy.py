@@ -47,8 +47,8 @@ def test_large_logits_close_to_each_other_keep_their_digits(offset):
     logits = (offset + stream.normal(size=(4, 1001))).astype(np.float32)
     labels = tf.constant([3, 0, 1000, 7])
     expected = _reference(labels, tf.constant(logits, tf.float64))
-    found = cross_entropy.cross_entropy(labels, tf.constant(logits))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    actual = cross_entropy.cross_entropy(labels, tf.constant(logits))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_few_classes_are_stacked():

@@ -44,9 +44,9 @@ def test_encoding_is_that_of_tff_baselines(table):
     for row, sentence in zip(expected, SENTENCES, strict=True):
         ids = to_ids({"tokens": tf.constant(sentence)}).numpy()
         row[: len(ids)] = ids
-    found = next_words.encode(tf.constant(SENTENCES), table, 7, bos=7, eos=8)
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == tf.int32
+    actual = next_words.encode(tf.constant(SENTENCES), table, 7, bos=7, eos=8)
+    np.testing.assert_array_equal(actual, expected)
+    assert actual.dtype == tf.int32
 
 
 def test_encoding_in_a_plain_graph_that_captures_nothing(table):
@@ -55,9 +55,9 @@ def test_encoding_in_a_plain_graph_that_captures_nothing(table):
         ids = next_words.encode(sentences, table, 3, bos=7, eos=8)
         assert ids.shape.as_list() == [None, 4]
         with tf.compat.v1.Session(graph=graph) as session:
-            found = session.run(ids, {sentences: SENTENCES[:1]})
+            actual = session.run(ids, {sentences: SENTENCES[:1]})
             nothing = session.run(ids, {sentences: []})
-    np.testing.assert_array_equal(found, [[7, 1, 2, 1]])
+    np.testing.assert_array_equal(actual, [[7, 1, 2, 1]])
     assert nothing.shape == (0, 4)
 
 

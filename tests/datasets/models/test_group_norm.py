@@ -66,8 +66,8 @@ def test_it_is_kerass(name, dtype, rtol, groups, with_relu6):
     expected = _outputs_and_gradients(lambda *a: keras(*a, groups, with_relu6), arguments)
     if with_relu6:
         assert (expected[0] == 0).any() and (expected[0] == 6).any()
-    for found, reference in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(found, reference, rtol, rtol * np.abs(reference).max())
+    for actual, reference in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(actual, reference, rtol, rtol * np.abs(reference).max())
 
 
 @pytest.mark.parametrize("name", _PAIRS)

@@ -43,27 +43,27 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), np.uint8)
 
 @slow
 def test_features_are_what_the_classifier_takes(network, files, model):
-    found = inception_features.embed(model, IMAGES)
-    assert found.shape == (2, inception_features.NUM_FEATURES) and found.dtype == np.float32
+    actual = inception_features.embed(model, IMAGES)
+    assert actual.shape == (2, inception_features.NUM_FEATURES) and actual.dtype == np.float32
     pixels = tf.image.resize(IMAGES, [299, 299]).numpy()
     pooled = tf.keras.Model(network.input, network.get_layer("avg_pool").output)
     expected = pooled(tf.keras.applications.inception_v3.preprocess_input(pixels), training=False)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-8)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-8)
     # Random weights let little through: the images' features are small, and differ.
-    assert (np.ptp(found, axis=0) > 0.1 * found.mean(axis=0)).mean() > 0.1
+    assert (np.ptp(actual, axis=0) > 0.1 * actual.mean(axis=0)).mean() > 0.1
     same = inception_features.embed(inception_features.load(files / "with_top.h5"), IMAGES)
-    np.testing.assert_allclose(same, found, rtol=1e-3, atol=1e-8)
+    np.testing.assert_allclose(same, actual, rtol=1e-3, atol=1e-8)
     # Fractions and grey images.
     grey = IMAGES[..., 0]
-    found = inception_features.embed(model, grey)
+    actual = inception_features.embed(model, grey)
     repeated = np.repeat(grey[..., None], 3, axis=-1)
     for same in (repeated, grey[..., None], grey / 255.0, np.float32(repeated / 255)):
         again = inception_features.embed(model, same)
-        np.testing.assert_allclose(again, found, rtol=1e-2, atol=1e-7)
+        np.testing.assert_allclose(again, actual, rtol=1e-2, atol=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("images", "found", "expected"),
+    ("images", "problem", "expected"),
     [
         (np.zeros((2, 9, 9, 4)), "[2, 9, 9, 4]", "1 or 3 channels"),
         (np.zeros((0, 9, 9)), "[0, 9, 9, 1]", "some"),
@@ -73,8 +73,8 @@ def test_features_are_what_the_classifier_takes(network, files, model):
         (np.full((2, 9, 9), 256), "256 to 256", "0..255"),
     ],
 )
-def test_images_that_are_none(images, found, expected):
-    with refused(finding=found, expected=expected):
+def test_images_that_are_none(images, problem, expected):
+    with refused(finding=problem, expected=expected):
         inception_features.embed(None, images)
 
 

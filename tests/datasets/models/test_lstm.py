@@ -50,8 +50,8 @@ def test_it_is_kerass(dtype, rtol, with_mask):
     arguments = _arguments(dtype)
     ours = _outputs_and_gradients(lstm.lstm, arguments, mask)
     keras = _outputs_and_gradients(_keras, arguments, mask)
-    for found, expected in zip(ours, keras, strict=True):
-        np.testing.assert_allclose(found, expected, rtol, rtol * np.abs(expected).max())
+    for actual, expected in zip(ours, keras, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max())
 
 
 def test_its_weights_are_kerass():

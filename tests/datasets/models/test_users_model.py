@@ -122,9 +122,9 @@ def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key
     assert model.is_last_layer == (True, True, False, False)
     w = model.initial_weights(1)
     x = np.ones((5, 4), np.float32)
-    one, same, other = (model.predict(w, x, True, tf.constant([k, 0])) for k in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.allclose(one, other)
+    first, same, other = (model.predict(w, x, True, tf.constant([k, 0])) for k in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert not np.allclose(first, other)
     assert model.embed(w, x).shape == (5, 6)
 
 

@@ -44,12 +44,12 @@ def test_every_example_has_one_owner(devices, partition):
 
 
 def test_the_seed_decides_and_the_record_tells(devices):
-    one, same, other = (
+    first, same, other = (
         _deal(devices, partition="dirichlet:0.5", base_random_seed=seed).facts for seed in (1, 1, 2)
     )
-    assert one["partition_sha256"] == same["partition_sha256"] != other["partition_sha256"]
-    counts = np.array(list(one["class_counts"].values()))
-    assert counts.shape == (24, 3) and one["classes"] == ["0", "1", "2"]
+    assert first["partition_sha256"] == same["partition_sha256"] != other["partition_sha256"]
+    counts = np.array(list(first["class_counts"].values()))
+    assert counts.shape == (24, 3) and first["classes"] == ["0", "1", "2"]
     # As many clients as there were, and all examples.
     assert counts.sum() == len(_rows(devices))
 
@@ -74,11 +74,11 @@ def test_what_is_known_of_natural_clients_is_dropped(devices):
 
 
 def test_fewer_clients_are_the_same_under_every_seed(devices):
-    one, other = (_deal(devices, max_clients=12, base_random_seed=seed) for seed in (1, 2))
+    first, other = (_deal(devices, max_clients=12, base_random_seed=seed) for seed in (1, 2))
     for split in ("train", "valid", "test"):
-        assert one.splits[split].ids == other.splits[split].ids
-        assert len(one.splits[split]) == 4
-        assert set(one.splits[split].ids) < set(devices.splits[split].ids)
+        assert first.splits[split].ids == other.splits[split].ids
+        assert len(first.splits[split]) == 4
+        assert set(first.splits[split].ids) < set(devices.splits[split].ids)
 
 
 def test_fewer_silos_stay_one_population():
@@ -129,18 +129,18 @@ def test_fewer_examples_keep_the_proportions_of_parts_and_their_order(devices):
 
 def test_loaded_in_a_graph_as_in_memory():
     task = toy.classifier_task(4)
-    one = task.train.ids[0]
-    parts = {p: dict(f) for p, f in task.train.fetch(one).items()}
-    in_graph = clients.InGraphClients([one], lambda client_id: parts, {one: 7})
+    first_id = task.train.ids[0]
+    parts = {p: dict(f) for p, f in task.train.fetch(first_id).items()}
+    in_graph = clients.InGraphClients([first_id], lambda client_id: parts, {first_id: 7})
     here, there = (
-        dealing._fewer_examples(source, 4).fetch(one)["train"]["x"]
-        for source in (in_graph, clients.subset(task.train, [one]))
+        dealing._fewer_examples(source, 4).fetch(first_id)["train"]["x"]
+        for source in (in_graph, clients.subset(task.train, [first_id]))
     )
     np.testing.assert_array_equal(here, there)
 
 
 @pytest.mark.parametrize(
-    ("options", "place", "found", "expected", "advice"),
+    ("options", "place", "problem", "expected", "advice"),
     [
         ({"partition": "classes:4"}, "partition", "classes:4", "3 classes", ""),
         ({"partition": "classes:1", "num_clients": 2}, "partition", "classes:1", "all 3", ""),
@@ -153,8 +153,8 @@ def test_loaded_in_a_graph_as_in_memory():
          "memory_limit_gb", 1e-7, "more", ""),
     ],
 )  # fmt: skip
-def test_what_cannot_be_dealt(devices, options, place, found, expected, advice):
-    with refused(place, found, expected, advice):
+def test_what_cannot_be_dealt(devices, options, place, problem, expected, advice):
+    with refused(place, problem, expected, advice):
         _deal(devices, **options)
 
 
@@ -166,7 +166,7 @@ def test_what_was_not_given_or_is_no_more_than_splits_need_cannot_be_lowered(dev
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "place", "found", "expected"),
+    ("name", "options", "place", "problem", "expected"),
     [
         ("school", {"partition": "classes:2"}, "partition", "classes:2", "iid"),
         ("emnist", {"num_clients": 3}, "num_clients", 3, "partition=iid"),
@@ -182,8 +182,8 @@ def test_what_was_not_given_or_is_no_more_than_splits_need_cannot_be_lowered(dev
          "val_split", 1.0, "below 1"),
     ],
 )  # fmt: skip
-def test_options_that_make_no_sense(name, options, place, found, expected):
-    with refused(place, found, expected):
+def test_options_that_make_no_sense(name, options, place, problem, expected):
+    with refused(place, problem, expected):
         datasets.create(name, use_synthetic_data=True, **options)
 
 
@@ -195,10 +195,10 @@ def test_large_clients_keep_as_many_as_they_may():
 
 
 def test_labels_of_no_known_class_are_nobodys(devices):
-    one = devices.train.ids[0]
+    client_id = devices.train.ids[0]
     data = {i: {"train": dict(devices.train.fetch(i)["train"])} for i in devices.train.ids}
-    labels = np.full_like(data[one]["train"]["y"], -1)
-    data[one]["train"]["y"] = labels
+    labels = np.full_like(data[client_id]["train"]["y"], -1)
+    data[client_id]["train"]["y"] = labels
     odd = dataclasses.replace(
         devices, train=clients.InMemoryClients(data), label_names=("a", "b", "c")
     )

@@ -105,7 +105,7 @@ def test_the_commands_choice_of_scans_and_of_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "where", "found", "expected"),
+    ("changes", "where", "problem", "expected"),
     [
         ({"dicom_dir": "nowhere"}, "dicom_dir", "nowhere", "a folder, and nothing is"),
         ({"metadata_dir": "av45.csv"}, "metadata_dir", "av45.csv", "a folder, and a file is"),
@@ -114,11 +114,11 @@ def test_the_commands_choice_of_scans_and_of_labels(tmp_path):
         ({"processing": "Another Step"}, "", "processing step 'AV45 Coreg", ""),
     ],
 )
-def test_sources_that_do_not_fit(folder, tmp_path, changes, where, found, expected):
+def test_sources_that_do_not_fit(folder, tmp_path, changes, where, problem, expected):
     is_path = ("dicom_dir", "metadata_dir", "suvr_csv")
     changed = {name: folder / v if name in is_path else v for name, v in changes.items()}
     sources = _sources(folder)._replace(**changed)
-    with refused(where, found, expected):
+    with refused(where, problem, expected):
         prepare_adni.prepare(sources, tmp_path / "a.npz")
     assert list(tmp_path.iterdir()) == []
 
@@ -246,8 +246,8 @@ def test_files_without_an_image_id_are_counted(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     skipped = collections.Counter()
-    found = adni_dicom.find_images(tmp_path, skipped)
-    assert {i: [p.name for p in paths] for i, paths in found.items()} == {
+    images = adni_dicom.find_images(tmp_path, skipped)
+    assert {i: [p.name for p in paths] for i, paths in images.items()} == {
         12: ["a.DCM"],
         13: ["x_I13.dcm"],
     }
@@ -270,13 +270,13 @@ def test_metadata_of_processed_and_original_images(tmp_path):
         "<protocolTerm><protocol term='Manufacturer'>GEMS</protocol></protocolTerm>"
         "</imagingProtocol></series></study></subject></project>"
     )
-    found, skipped = _metadata(tmp_path)
+    known, skipped = _metadata(tmp_path)
     day = datetime.date(2011, 6, 2)
-    assert found == {
+    assert known == {
         240520: adni_tables.ImageInfo(240520, "002_S_0295", "Philips Medical Systems", day),
         77: adni_tables.ImageInfo(77, "002_S_0413", "GEMS", datetime.date(2012, 6, 12)),
     }
-    assert found[240520].rid == 295 and skipped == {}
+    assert known[240520].rid == 295 and skipped == {}
 
 
 def test_metadata_that_cannot_be_used_are_counted(tmp_path):
@@ -299,8 +299,8 @@ def test_metadata_that_cannot_be_used_are_counted(tmp_path):
     archive.metadata(tmp_path / "a", "002_S_0001", 5, "2011-06-02", "CPS")
     archive.metadata(tmp_path / "b", "002_S_0001", 5, "2011-06-02", "CPS")
     archive.metadata(tmp_path / "c", "002_S_0001", 6, "2011-06-02", "CPS", "Uniform 6mm Res")
-    found, skipped = _metadata(tmp_path)
-    assert list(found) == [5]
+    known, skipped = _metadata(tmp_path)
+    assert list(known) == [5]
     assert skipped == {
         "metadata files: an image that another file describes": 1,
         "metadata files: no imageUID": 1,
@@ -318,8 +318,8 @@ def test_labels_keep_the_place_of_rows_without_a_number(tmp_path):
          (8, "", 1.5), (8, "2010-01-01", 1.4), (7, "2010-01-01", 9), (9, "2010-01-01", "inf")],
     )  # fmt: skip
     skipped = collections.Counter()
-    found = adni_tables.read_labels(path, skipped)
-    assert {rid: [row.suvr for row in rows] for rid, rows in found.items()} == {
+    labels = adni_tables.read_labels(path, skipped)
+    assert {rid: [row.suvr for row in rows] for rid, rows in labels.items()} == {
         7: [1.1, None, 1.3],
         8: [1.5, 1.4],  # A row without a date: as they stand.
         9: [None],
@@ -332,36 +332,36 @@ def test_labels_keep_the_place_of_rows_without_a_number(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         (b"RID,OTHER\n1,2\n", "columns RID, OTHER"),
         (b"RID,SUMMARYSUVR_WHOLECEREBNORM\n1,much\n", "no row with a number"),
         (b"\xff\xfe\x00\x01", "truncated"),
     ],
 )
-def test_tables_that_are_none(tmp_path, content, found):
+def test_tables_that_are_none(tmp_path, content, problem):
     (tmp_path / "a.csv").write_bytes(content)
-    with refused(str(tmp_path / "a.csv"), found):
+    with refused(str(tmp_path / "a.csv"), problem):
         adni_tables.read_labels(tmp_path / "a.csv", collections.Counter())
 
 
-def _join(images, rows, how="visit_order"):
+def _join(images, rows, rule="visit_order"):
     infos = [
         adni_tables.ImageInfo(i, "002_S_0007", "CPS", day and datetime.date.fromisoformat(day))
         for i, day in images
     ]
     labels = [adni_tables.Label(d and datetime.date.fromisoformat(d), v) for d, v in rows]
     skipped = collections.Counter()
-    found = adni_tables.join(infos, {7: labels}, how, skipped)
-    return found, dict(skipped)
+    joined = adni_tables.join(infos, {7: labels}, rule, skipped)
+    return joined, dict(skipped)
 
 
 def test_visits_join_in_order():
     images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (6, "2014-01-01"), (7, None)]
     rows = [("2010-01-05", 1.1), ("2013-01-01", 1.2), ("2014-01-01", None)]
-    found, skipped = _join(images, rows)
-    assert found.suvr == {9: 1.1, 3: 1.2}
-    assert found.far_apart == 1
+    joined, skipped = _join(images, rows)
+    assert joined.suvr == {9: 1.1, 3: 1.2}
+    assert joined.far_apart == 1
     assert skipped == {
         "scans: another image of the same subject and day": 1,
         "scans: more scans than the subject has label rows": 1,
@@ -371,8 +371,8 @@ def test_visits_join_in_order():
 
 def test_visits_join_by_date():
     images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (7, None)]
-    found, skipped = _join(images, [("2012-02-01", 1.2), ("2014-01-01", None)], "date")
-    assert found == adni_tables.Joined({3: 1.2}, 0)
+    joined, skipped = _join(images, [("2012-02-01", 1.2), ("2014-01-01", None)], "date")
+    assert joined == adni_tables.Joined({3: 1.2}, 0)
     reasons = ("no SUVR at that visit", "no date in the metadata", "no label row within 90 days")
     assert skipped == {f"scans: {reason}": 1 for reason in reasons}
 

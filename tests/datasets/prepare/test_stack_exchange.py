@@ -169,9 +169,9 @@ def test_every_reference_that_xml_forbids_is_mended(tmp_path):
     body = "".join(form.format(n) for form in forms for n in [*allowed, *forbidden])
     path = tmp_path / "Posts.xml"
     path.write_text(f'<posts><row Body="{body}\x07\uffff"/></posts>')
-    (found,) = stack_exchange_xml.read_rows(path)
+    (row,) = stack_exchange_xml.read_rows(path)
     expected = ("".join(map(chr, allowed)) + " " * len(forbidden)) * len(forms)
-    assert found["Body"] == f"{expected}  "
+    assert row["Body"] == f"{expected}  "
 
 
 def test_references_and_characters_across_chunks(tmp_path, monkeypatch):
@@ -180,8 +180,8 @@ def test_references_and_characters_across_chunks(tmp_path, monkeypatch):
         monkeypatch.setattr(stack_exchange_xml, "_CHUNK", size)
         path = tmp_path / "Posts.xml"
         path.write_text(f'<posts><row Body="{body}"/><row Body="\u00e9"/></posts>', "utf-8")
-        found = [r["Body"] for r in stack_exchange_xml.read_rows(path)]
-        assert found == ["é \n<b> ü tokens & more", "é"]
+        bodies = [r["Body"] for r in stack_exchange_xml.read_rows(path)]
+        assert bodies == ["é \n<b> ü tokens & more", "é"]
 
 
 def test_ids_with_quotes_stay_apart_and_can_be_read(tmp_path):
@@ -236,12 +236,12 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_bad_files_end_in_one_line_and_leave_nothing(tmp_path, case):
-    text, place, found = BAD_FILES[case]
+    text, place, problem = BAD_FILES[case]
     path = tmp_path / "Posts.xml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     output = tmp_path / "out.sqlite"
     output.write_text("an earlier one")
-    with refused(f"{path}{place}", found):
+    with refused(f"{path}{place}", problem):
         stack_exchange.prepare(path, output)
     assert output.read_text() == "an earlier one"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["Posts.xml", "out.sqlite"]

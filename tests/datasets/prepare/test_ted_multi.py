@@ -146,14 +146,14 @@ def test_names_that_sql_cannot_hold_and_rows_of_a_talk_that_lie_apart(tsvs):
     for rows in zip(*(talk(name, 2, name + " {}") for name in names), strict=True):
         add(tsvs / "all_talks_train.tsv", *(ted_lines.row(**r).encode() for r in rows))
     prepare(tsvs)
-    found = clients(tsvs, "train")
-    english = {c for c in found if c.startswith("en-")}
+    train_clients = clients(tsvs, "train")
+    english = {c for c in train_clients if c.startswith("en-")}
     assert english == {
         "en-ann_on_train", "en-o_neil", "en-o_neil_2", "en-o_neil_3", "en-josé_DROP"
     }  # fmt: skip
-    assert all(len(said) in (2, 3) for said in found.values())
-    assert found["en-josé_DROP"] == ["josé drop 0", "josé drop 1"]
-    assert found["es-josé_DROP"] == ["hola de 0", "hola de 1"]
+    assert all(len(said) in (2, 3) for said in train_clients.values())
+    assert train_clients["en-josé_DROP"] == ["josé drop 0", "josé drop 1"]
+    assert train_clients["es-josé_DROP"] == ["hola de 0", "hola de 1"]
 
 
 def test_columns_in_another_order_and_a_byte_order_mark(tsvs):
@@ -174,12 +174,12 @@ def test_a_failure_leaves_what_was_there(tsvs):
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [(b"", "nothing"), (b"en\tfr\n", "'en, fr'"), (b"\xff\xfe\x00", "columns")],
 )
-def test_broken_files(tsvs, content, found):
+def test_broken_files(tsvs, content, problem):
     (tsvs / "all_talks_train.tsv").write_bytes(content)
-    with refused("all_talks_train.tsv line 1", found, "es, talk_name among them, UTF-8"):
+    with refused("all_talks_train.tsv line 1", problem, "es, talk_name among them, UTF-8"):
         prepare(tsvs)
     assert list((tsvs / "out").iterdir()) == []
 
@@ -195,8 +195,8 @@ def test_too_few_sentences_or_clients(tsvs):
 
 
 def test_files_and_their_splits(tsvs):
-    found = ted_multi.find_files([str(tsvs / "*.tsv")])
-    assert [(s, p.name) for s, p in found] == [
+    paths = ted_multi.find_files([str(tsvs / "*.tsv")])
+    assert [(s, p.name) for s, p in paths] == [
         ("train", "all_talks_train.tsv"), ("valid", "all_talks_dev.tsv"),
         ("test", "all_talks_test.tsv"),
     ]  # fmt: skip

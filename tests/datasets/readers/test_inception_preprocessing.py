@@ -85,11 +85,11 @@ def test_the_key_decides():
     images = [encode(np.random.default_rng(i).integers(0, 255, (40, 50, 3), np.uint8))
               for i in range(4)]  # fmt: skip
     encoded = tf.constant(images)
-    one = inception.for_training(encoded, 16, KEY)
+    batch = inception.for_training(encoded, 16, KEY)
     in_graph = tf.function(lambda e, key: inception.for_training(e, 16, key), autograph=False)
-    np.testing.assert_allclose(one, in_graph(encoded, KEY), atol=1e-6)
-    np.testing.assert_allclose(one[:2], inception.for_training(encoded[:2], 16, KEY), atol=1e-6)
-    assert np.abs(one - inception.for_training(encoded, 16, KEY + 1)).mean() > 0.05
+    np.testing.assert_allclose(batch, in_graph(encoded, KEY), atol=1e-6)
+    np.testing.assert_allclose(batch[:2], inception.for_training(encoded[:2], 16, KEY), atol=1e-6)
+    assert np.abs(batch - inception.for_training(encoded, 16, KEY + 1)).mean() > 0.05
     same_image = inception.for_training(tf.repeat(encoded[:1], 4), 16, KEY).numpy()
     assert np.abs(same_image[0] - same_image[1]).mean() > 0.05
 

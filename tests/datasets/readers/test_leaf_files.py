@@ -38,10 +38,10 @@ _TWO = {"ann": ([[1.5], [2]], [0, 2]), 'o\'neil, "bo"': ([[3]], [1])}
 def test_users_in_order_behind_a_byte_order_mark(tmp_path):
     path = write(tmp_path / "a.json", {**_TWO, "nobody": ([], [])})
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    found = leaf_files.read(path, convert)
-    assert list(found) == list(_TWO)
-    np.testing.assert_array_equal(found["ann"]["x"], [[1.5], [2.0]])
-    np.testing.assert_array_equal(found["ann"]["y"], [0, 2])
+    users = leaf_files.read(path, convert)
+    assert list(users) == list(_TWO)
+    np.testing.assert_array_equal(users["ann"]["x"], [[1.5], [2.0]])
+    np.testing.assert_array_equal(users["ann"]["y"], [0, 2])
 
 
 def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
@@ -53,9 +53,9 @@ def test_a_folders_files_and_its_train_and_test_are_joined(tmp_path):
         leaf_files.read(tmp_path / "flat", convert)
     write(tmp_path / "both" / "test" / "x.json", {"b": ([[3]], [0]), "d": ([[4]], [1])})
     write(tmp_path / "both" / "train" / "x.json", {"b": ([[1], [2]], [1, 2])})
-    found = leaf_files.read(tmp_path / "both", convert)
-    assert list(found) == ["b", "d"]
-    assert [of["x"][:, 0].tolist() for of in found.values()] == [[1, 2, 3], [4]]
+    users = leaf_files.read(tmp_path / "both", convert)
+    assert list(users) == ["b", "d"]
+    assert [arrays["x"][:, 0].tolist() for arrays in users.values()] == [[1, 2, 3], [4]]
     with refused(str(tmp_path), "no .json file"):
         leaf_files.read(tmp_path, convert)
 
@@ -83,12 +83,12 @@ def test_brackets_in_texts_are_texts(tmp_path):
     """Also behind escapes, wherever a chunk that is read ends."""
     texts = [("\\" * (n % 5) + '"[{' + "[" * 20) * (n % 7 + 1) for n in range(3000)]
     path = write(tmp_path / "a.json", {'[["\\': (texts, [0] * len(texts))})
-    found = leaf_files.read(path, lambda x, y: {"x": np.array(x, object)})
-    assert found['[["\\']["x"].tolist() == texts
+    users = leaf_files.read(path, lambda x, y: {"x": np.array(x, object)})
+    assert users['[["\\']["x"].tolist() == texts
 
 
 @pytest.mark.parametrize(
-    ("change", "place", "found", "expected"),
+    ("change", "place", "problem", "expected"),
     [
         ({"num_samples": [2, 5]}, " user", "1 x and 1 y", "5"),
         ({"num_samples": [2]}, " num_samples", "1, such as [2]", "2 users"),
@@ -107,16 +107,16 @@ def test_brackets_in_texts_are_texts(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_what_contradicts_itself(tmp_path, change, place, found, expected):
+def test_what_contradicts_itself(tmp_path, change, place, problem, expected):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({**document(_TWO), **change}))
-    with refused(f"{path}{place}", found, expected) as caught:
+    with refused(f"{path}{place}", problem, expected) as caught:
         leaf_files.read(path, convert)
     assert str(caught.value).count("a.json") == 1
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found", "expected"),
+    ("spoil", "problem", "expected"),
     [
         (lambda b: b[: len(b) // 2], "truncated", "LEAF's JSON"),
         (gzip.compress, "a gzip archive", "JSON"),
@@ -126,10 +126,10 @@ def test_what_contradicts_itself(tmp_path, change, place, found, expected):
         (lambda b: b"[1, 2]", "no list of users", "LEAF's JSON"),
     ],
 )
-def test_what_is_no_json(tmp_path, spoil, found, expected):
+def test_what_is_no_json(tmp_path, spoil, problem, expected):
     path = tmp_path / "a.json"
     path.write_bytes(spoil(json.dumps(document(_TWO)).encode()))
-    with refused(str(path), found, expected):
+    with refused(str(path), problem, expected):
         leaf_files.read(path, convert)
 
 
@@ -142,7 +142,7 @@ def test_a_user_twice_in_the_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("x", "found", "expected"),
+    ("x", "problem", "expected"),
     [
         ([[1, 2], [1]], "x of 1", "2 pixels"),
         ([[1, 2], 3], "x 3", "2 pixels"),
@@ -150,8 +150,8 @@ def test_a_user_twice_in_the_data(tmp_path):
         ([[1, 2], [1, [2]]], "'[2]' among pixels", "numbers"),
     ],
 )
-def test_x_that_are_no_table(x, found, expected):
-    with refused(finding=found, expected=expected):
+def test_x_that_are_no_table(x, problem, expected):
+    with refused(finding=problem, expected=expected):
         leaf_files.table(x, 2, "pixels")
     np.testing.assert_array_equal(leaf_files.table([[1, 2.5]], 2, "pixels"), [[1, 2.5]])
 
@@ -220,7 +220,7 @@ def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("users", "place", "found"),
+    ("users", "place", "problem"),
     [
         ({"a": ([[1, 2], [3]], [0, 1])}, " user 'a'", "a list of 1, a list of 2 among x"),
         ({"a": ([[], []], [0, 1])}, " user 'a'", "a list of 0 among x"),
@@ -231,21 +231,21 @@ def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
         ({"a": ([], [])}, "", "no examples"),
     ],
 )
-def test_what_are_no_rows(tmp_path, users, place, found):
-    with refused(f"all.json{place}", found):
+def test_what_are_no_rows(tmp_path, users, place, problem):
+    with refused(f"all.json{place}", problem):
         users_table.read(write(tmp_path / "all.json", users))
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "problem"),
     [
         ('{"user": "a", "y": 1}\n{"user": "b", "y": 2}\n', "JSON Lines"),
         ('[{"user": "a", "y": 1}]', "a list in JSON"),
     ],
 )
-def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, found):
+def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, problem):
     (tmp_path / "t.json").write_text(text)
-    with refused("t.json", found, advice="pandas.read_json('t.json'"):
+    with refused("t.json", problem, advice="pandas.read_json('t.json'"):
         users_table.read(tmp_path / "t.json")
 
 

@@ -55,8 +55,8 @@ def test_ways_to_write_a_table(file, content):
 
 
 def test_quotes_hold_delimiters_and_line_breaks(file):
-    found = rows.read(file('"a;b","c"\n"1,2","x\ny"\n'))
-    assert _cells(found) == [["a;b", "c"], ["1,2", "x\ny"]]
+    frame = rows.read(file('"a;b","c"\n"1,2","x\ny"\n'))
+    assert _cells(frame) == [["a;b", "c"], ["1,2", "x\ny"]]
 
 
 def test_windows_letters_are_read_wherever_the_first_stands(file):
@@ -96,9 +96,9 @@ def test_a_named_index_of_parquet_is_a_column(parquet):
     for turned in (frame[::-1], frame.take([1, 0])):  # The latter's index, 1 and 0, is stored.
         assert parquet(turned) == [plain[0], plain[2], plain[1]]
     for index in (["school"], ["x"], ["school", "x"], ["age", "school"]):
-        found = parquet(frame.set_index(index))
-        places = [found[0].index(name) for name in plain[0]]
-        assert [[row[i] for i in places] for row in found] == plain
+        text = parquet(frame.set_index(index))
+        places = [text[0].index(name) for name in plain[0]]
+        assert [[row[i] for i in places] for row in text] == plain
     assert parquet(frame[["x"]].rename_axis("row")) == [["x", "row"], ["1", "0"], ["2", "1"]]
     with refused("t.parquet", "several columns 'age'"):
         parquet(frame.set_index("age", drop=False))
@@ -113,8 +113,8 @@ def test_parquet_with_dictionaries(tmp_path, indices):
     words = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(["a", "b"], "large_string"))
     numbers = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array([2.0, 0.5]))
     pyarrow.parquet.write_table(pyarrow.table({"c": words, "x": numbers}), tmp_path / "t.parquet")
-    found = _cells(rows.read(tmp_path / "t.parquet"))
-    assert found == [["c", "x"], ["b", "0.5"], ["", ""], ["a", "2"]]
+    cells = _cells(rows.read(tmp_path / "t.parquet"))
+    assert cells == [["c", "x"], ["b", "0.5"], ["", ""], ["a", "2"]]
 
 
 def test_parquet_without_pyarrow_is_a_line(file, monkeypatch):
@@ -132,7 +132,7 @@ _R = b"X\n\0\0\0\x03\0\4\3\2\0\3\5\0" + bytes(50)
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         ("", "an empty file"),
         ("a,b\n", "a header and no rows"),
@@ -161,9 +161,9 @@ _R = b"X\n\0\0\0\x03\0\4\3\2\0\3\5\0" + bytes(50)
         ("<!DOCTYPE html>\n<p>x</p>\n", "a web page"),
     ],
 )
-def test_what_is_no_table(file, content, found):
+def test_what_is_no_table(file, content, problem):
     path = file(content)
-    with refused(str(path), found) as caught:
+    with refused(str(path), problem) as caught:
         rows.read(path)
     assert str(caught.value).count(str(path)) == 1
 
@@ -204,8 +204,8 @@ def _numbers(*cells):
 
 def test_numbers_and_what_stands_for_none():
     missing = ("", " ", "NA", "n/a", "NaN", "null", "None", "?", "-")
-    found = _numbers("1", " -2.5 ", "1e3", *missing)
-    np.testing.assert_array_equal(found, [1.0, -2.5, 1000.0, *[np.nan] * len(missing)])
+    numbers = _numbers("1", " -2.5 ", "1e3", *missing)
+    np.testing.assert_array_equal(numbers, [1.0, -2.5, 1000.0, *[np.nan] * len(missing)])
     assert _numbers("1", "red") is None and _numbers("2024-01-31") is None
 
 
@@ -262,8 +262,8 @@ def test_times_are_numbers_or_iso_dates():
 
 def test_rows_by_client_as_they_stand_or_by_time():
     ids = pd.Series(["b", "a", "b", "a", "b"])
-    found = {client: r.tolist() for client, r in rows.by_client(ids)}
-    assert found == {"b": [0, 2, 4], "a": [1, 3]} and list(found) == ["b", "a"]
+    owned = {client: r.tolist() for client, r in rows.by_client(ids)}
+    assert owned == {"b": [0, 2, 4], "a": [1, 3]} and list(owned) == ["b", "a"]
     by_time = rows.by_client(ids, np.array([5.0, 1.0, 3.0, 0.0, 5.0]))
     assert {client: r.tolist() for client, r in by_time} == {"b": [2, 0, 4], "a": [3, 1]}
 

@@ -19,9 +19,9 @@ def test_same_seed_same_bytes_and_another_seed_others(writing):
     few = synthetic_writers.write(11, 4)
     n = len(few.labels)
     for name, dtype in (("images", np.uint8), ("labels", np.int32), ("writer_ids", None)):
-        found = getattr(few, name)
-        np.testing.assert_array_equal(found, getattr(writing, name)[:n])
-        assert dtype in (None, found.dtype) and len(found) == n
+        array = getattr(few, name)
+        np.testing.assert_array_equal(array, getattr(writing, name)[:n])
+        assert dtype in (None, array.dtype) and len(array) == n
     assert few.images.shape == (n, 28, 28)
     other = synthetic_writers.write(12, 4, synthetic_writers.CHARACTERS[:10])
     assert set(other.labels) <= set(range(10))
@@ -90,5 +90,5 @@ def test_a_label_is_the_character_that_is_drawn(writing):
 def test_words_are_those_of_earlier_runs():
     """A word more or in another place, and runs on made-up texts cannot be compared."""
     posts, talks = synthetic_posts.write(0), synthetic_talks.speak(0)
-    digests = [hashlib.sha256(repr(made).encode()).hexdigest()[:8] for made in (posts, talks)]
+    digests = [hashlib.sha256(repr(texts).encode()).hexdigest()[:8] for texts in (posts, talks)]
     assert digests == ["95ecbc91", "6d20c283"]

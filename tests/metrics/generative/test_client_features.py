@@ -67,7 +67,7 @@ def test_images_become_features(save):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "place", "found", "expected"),
+    ("arrays", "place", "problem", "expected"),
     [
         ({"a": A, "b": np.ones((2, 3))}, " [b]", "3 features", "2 as client a"),
         ({"a": A, "b": A * np.nan}, " [b]", "nan", "finite"),
@@ -96,23 +96,23 @@ def test_images_become_features(save):
         ({"a": np.array([A, None], dtype=object)}, "", "Object arrays", ".npz"),
     ],
 )
-def test_clients_files_that_are_not_as_they_should_be(save, arrays, place, found, expected):
-    with refused(f"file.npz{place}", found, expected) as caught:
+def test_clients_files_that_are_not_as_they_should_be(save, arrays, place, problem, expected):
+    with refused(f"file.npz{place}", problem, expected) as caught:
         client_features.read_clients(save(**arrays))
-    is_picture = found in ("an array [2, 4, 4]", "[2, 4, 4]", "[2, 4, 4, 3]")
+    is_picture = problem in ("an array [2, 4, 4]", "[2, 4, 4]", "[2, 4, 4, 3]")
     assert ("pca:64" in caught.value.advice) == is_picture
 
 
 @pytest.mark.parametrize(
-    ("arrays", "found", "expected"),
+    ("arrays", "problem", "expected"),
     [
         ({"a": np.ones((2, 3))}, "3 features", "2 as the clients"),
         ({"a": A, "b": A}, "arrays a, b", "one array, or one named features"),
         ({"a": A - np.inf}, "infinite", "finite"),
     ],
 )
-def test_generated_files_that_are_not_as_they_should_be(save, arrays, found, expected):
-    with refused("file.npz", found, expected):
+def test_generated_files_that_are_not_as_they_should_be(save, arrays, problem, expected):
+    with refused("file.npz", problem, expected):
         client_features.read_generated(save(**arrays), 2)
 
 

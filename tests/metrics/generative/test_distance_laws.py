@@ -40,11 +40,11 @@ def close(value):
 @given(sets(2), st.randoms(use_true_random=False))
 def test_a_distance_is_symmetric_not_negative_and_zero_to_itself(distance, both, random):
     first, second = both
-    found = distance(first, second)
-    assert found >= -1e-9
-    assert distance(second, first) == close(found)
+    actual = distance(first, second)
+    assert actual >= -1e-9
+    assert distance(second, first) == close(actual)
     order = random.sample(range(len(first)), len(first))
-    assert distance(first[order], second) == close(found)
+    assert distance(first[order], second) == close(actual)
     assert distance(first, first[order]) == close(0)
 
 

@@ -47,9 +47,9 @@ def test_one_feature_by_hand(first, second, expected):
 def test_a_root_has_the_covariances_rank_at_any_scale(scale):
     # Of the eigenvalues 14, 0, 0 of this matrix, rounding makes some a little above 0.
     covariance = scale * np.outer([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
-    found = frechet.root(covariance)
-    assert found.shape == (3, 1)
-    np.testing.assert_allclose(found @ found.T, covariance, rtol=1e-12)
+    actual = frechet.root(covariance)
+    assert actual.shape == (3, 1)
+    np.testing.assert_allclose(actual @ actual.T, covariance, rtol=1e-12)
     assert frechet.root(scale * np.diag([1.0, 0.01])).shape == (2, 2)
     assert frechet.root(np.zeros((2, 2))).shape == (2, 0)
 

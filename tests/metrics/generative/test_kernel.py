@@ -76,7 +76,7 @@ def test_theorem_2(apart):
 
     own = [clients.features[part] for part in clients.parts]
     biased, unbiased = (
-        clients.shares @ [_reference(clients.features, one, form) for one in own]
+        clients.shares @ [_reference(clients.features, client, form) for client in own]
         for form in (False, True)
     )
     # The biased form is the distance of distributions, which the theorem is about.
@@ -85,5 +85,5 @@ def test_theorem_2(apart):
     np.testing.assert_allclose(gaps("kid"), gaps("kid")[0], rtol=1e-9)
     assert abs(gaps("kid")[0] - unbiased) > 1e-3
     for row, generated_set in zip(rows, generated.values(), strict=True):
-        expected = clients.shares @ [_reference(one, generated_set, True) for one in own]
+        expected = clients.shares @ [_reference(client, generated_set, True) for client in own]
         assert row["kid_avg"] == pytest.approx(expected, rel=1e-9)

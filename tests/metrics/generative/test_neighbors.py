@@ -25,20 +25,20 @@ def test_by_hand():
     assert neighbors.balls(real, np.zeros(1), [slice(0, 4)], 1).squared_radii.tolist() == [
         1, 1, 4, 64,
     ]  # fmt: skip
-    found = _scores(real, [slice(0, 4)], generated, 1)
+    scores = _scores(real, [slice(0, 4)], generated, 1)
     # Balls around 0.5: those of 0 and 1. 5: of 3 (its border) and of 11. 10: of 11. 20: none.
-    assert found == (3 / 4, 1.0, (2 + 2 + 1 + 0) / 4, 1.0)
+    assert scores == (3 / 4, 1.0, (2 + 2 + 1 + 0) / 4, 1.0)
 
 
 def test_by_hand_for_two_clients():
     # Clients [0, 1] and [3, 11]: balls [-1, 1], [0, 2] and [-5, 11], [3, 19].
     real, generated = _column(0, 1, 3, 11), _column(0.5, 5, 12, 25)
-    found = _scores(real, [slice(0, 2), slice(2, 4)], generated, 1)
-    assert found.precision == np.mean([1 / 4, 3 / 4])
-    assert found.density == np.mean([2 / 4, (1 + 2 + 1) / 4])
-    assert found.coverage == 1.0
+    scores = _scores(real, [slice(0, 2), slice(2, 4)], generated, 1)
+    assert scores.precision == np.mean([1 / 4, 3 / 4])
+    assert scores.density == np.mean([2 / 4, (1 + 2 + 1) / 4])
+    assert scores.coverage == 1.0
     # Generated balls: 4.5 around 0.5 and 5, 7 around 12, 13 around 25.
-    assert found.recall == 1.0
+    assert scores.recall == 1.0
 
 
 def _reference(real, generated, k):

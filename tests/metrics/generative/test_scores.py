@@ -28,8 +28,8 @@ def test_the_order_of_rows_clients_and_sets_does_not_matter():
     rng = np.random.default_rng(1)
     shuffled = {name: rng.permutation(clients[name]) for name in reversed(clients)}
     other = {name: rng.permutation(generated[name]) for name in reversed(generated)}
-    found, again = _table(clients, generated).rows, _table(shuffled, other).rows[::-1]
-    for row, same in zip(found, again, strict=True):
+    rows, again = _table(clients, generated).rows, _table(shuffled, other).rows[::-1]
+    for row, same in zip(rows, again, strict=True):
         assert set(row) == set(scores.COLUMNS)
         for column in _NUMBERS:
             assert same[column] == pytest.approx(row[column], rel=1e-9, abs=1e-12), column
@@ -64,16 +64,16 @@ def test_ranks():
 
 
 def test_a_score_that_does_not_exist_makes_no_others_equal():
-    found = scores.ranks(np.array([2, np.nan, 1, 1 + 1e-15]))
-    np.testing.assert_array_equal(found, [3, np.nan, 1, 1])
+    ranks = scores.ranks(np.array([2, np.nan, 1, 1 + 1e-15]))
+    np.testing.assert_array_equal(ranks, [3, np.nan, 1, 1])
 
 
 def test_neighbours_by_hand():
     # k = 1. Radii of 0, 1, 2, 3 are 1; of 0.5, 0.6 they are 0.1, of 100 it is 99.4.
     real, generated = np.arange(4.0)[:, None], np.array([[0.5], [0.6], [100.0]])
     (row,) = _table({"c": real}, {"g": generated}, k=1).rows
-    found = [row[f"{name}_all"] for name in scores.NEIGHBORS]
-    assert found == pytest.approx([2 / 3, 3 / 4, 4 / 3, 2 / 4])
+    actual = [row[f"{name}_all"] for name in scores.NEIGHBORS]
+    assert actual == pytest.approx([2 / 3, 3 / 4, 4 / 3, 2 / 4])
 
 
 def test_pairs_in_opposite_orders():
@@ -91,18 +91,18 @@ def test_pairs_in_opposite_orders():
 
 def test_memory_does_not_grow_with_resamples(monkeypatch):
     """Of the fits, with a root each, those of the clients stay, and one other at a time."""
-    made, alive, fit = [], [], frechet.fit
+    fits, alive, fit = [], [], frechet.fit
 
     def remembered(*arguments):
-        alive.append(sum(of() is not None for of in made))
+        alive.append(sum(reference() is not None for reference in fits))
         fitted = fit(*arguments)
-        made.append(weakref.ref(fitted.root))
+        fits.append(weakref.ref(fitted.root))
         return fitted
 
     monkeypatch.setattr(frechet, "fit", remembered)
     clients, generated = _arrays()
     scores.table(client_features.from_arrays(clients), generated, 0, "", 20)
-    assert len(made) == len(clients) + 1 + 3 * 21
+    assert len(fits) == len(clients) + 1 + 3 * 21
     assert max(alive) <= len(clients) + 2
 
 
@@ -190,12 +190,12 @@ def test_deviations_are_those_of_new_examples():
         {"a": rng.normal(size=(200, 2)), "b": rng.normal(size=(300, 2)) + 2}
     )
     sets = {str(i): rng.normal(size=(300, 2)) * 1.5 + 1 for i in range(60)}
-    found = scores.table(clients, sets, 3).rows
+    rows = scores.table(clients, sets, 3).rows
     (row,) = scores.table(clients, {"0": sets["0"]}, 3, num_resamples=80).rows
     for name in (*scores.DISTANCES, "precision", "density", "coverage"):
         for form in scores.FORMS:
             column = f"{name}_{form}"
-            true = np.std([r[column] for r in found])
+            true = np.std([r[column] for r in rows])
             assert 0.5 * true < row[f"{column}_std"] < 2 * true, column
     (again,) = scores.table(clients, {"0": sets["0"]}, 3, num_resamples=80).rows
     assert again == row
@@ -203,9 +203,9 @@ def test_deviations_are_those_of_new_examples():
     assert without == {k: v for k, v in row.items() if not k.endswith("_std")}
     orders = [np.random.default_rng([0, i]).permutation(300)[:150] for i in range(2)]
     halves = {str(i): sets["0"][order] for i, order in enumerate(orders)}
-    one, other = (half["fid_avg"] for half in scores.table(clients, halves, 0).rows)
+    first, other = (half["fid_avg"] for half in scores.table(clients, halves, 0).rows)
     (row,) = scores.table(clients, {"0": sets["0"]}, 0, num_resamples=2).rows
-    assert row["fid_avg_std"] == pytest.approx(abs(one - other) / math.sqrt(2))
+    assert row["fid_avg_std"] == pytest.approx(abs(first - other) / math.sqrt(2))
     with refused("half of few, as resamples", "3 examples"):
         scores.table(clients, {"few": sets["0"][:7]}, 3, num_resamples=2)
 
