@@ -11,7 +11,7 @@ In a round the server sends its weights w to the clients of the cohort, and then
 
 With server SGD at rate 1 the new w is the paper's weighted mean of the w_i. The mean change d acts
 as a gradient (Reddi et al. 2020, https://arxiv.org/abs/2003.00295, Algorithm 1, "FedOpt"): with
-Adam this is that paper's FedAdam, with `fedavgm` the silo runs' FedAvgM.
+Adam this is that paper's FedAdam, and with a momentum FedAvgM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class FedAvg(TrainingAlgorithm):
     """FedAvg's hyperparameters, which every federated algorithm has.
 
     Attributes:
+      card: Its names, the trainers that offer it, and what it can be combined with.
       client_optimizer: The clients' optimizer; its state starts anew every round.
+      server_optimizer: The server's; its state is kept over rounds.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
     """
@@ -61,6 +63,8 @@ class FedAvg(TrainingAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm from these first weights of the server, or raises as `check`."""
         self.check()
+        # What a round's bytes count: the server sends the layers that clients train, and gets them
+        # back. A layer that clients do not train has an update of zeros.
         sent = tuple(itertools.compress(initial_weights, self.trained_layers(task)))
         return Algorithm(
             name=self.card.name,
@@ -125,14 +129,15 @@ class FedAvgClient(NamedTuple):
 def weigh(update: Nest, weight: tf.Tensor) -> Nest:
     """Returns n_i (w - w_i), whose sum over the clients `mean` takes.
 
-    Weights are scalars, or have axes (of runs, of clients) that are the first of each leaf.
+    `weight` is n_i, a scalar. Where a backend stacks runs or clients, it has their axes, which are
+    the first ones of every leaf, too.
     """
     return tf.nest.map_structure(lambda leaf: _aligned(weight, leaf) * leaf, update)
 
 
 def mean(total: Nest, weight: tf.Tensor) -> Nest:
     """Returns the clients' mean update: the sum of n_i (w - w_i) over the sum of n_i, or zeros if
-    that is 0. Axes are those of `weigh`.
+    that is 0. `total` and `weight` are the two sums, with axes as in `weigh`.
     """
     return tf.nest.map_structure(
         lambda leaf: tf.math.divide_no_nan(leaf, _aligned(weight, leaf)), total

@@ -61,7 +61,7 @@ def choose(
 def why_not_vectorized(task: Task, memory_limit_bytes: float) -> str | None:
     """Returns what keeps a task's clients from being stacked, or None."""
     if not task.model.vectorizes:
-        return "its model gains nothing by it"
+        return "it would not speed up this model"
     populations = {id(clients): clients for clients in task.splits.values()}.values()
     sizes = [clients.nbytes for clients in populations]
     if None in sizes:

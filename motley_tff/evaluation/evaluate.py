@@ -1,8 +1,8 @@
 """How clients are evaluated: personalize the model, score its candidates, choose one, write a row.
 
 A personalization makes several models for each client, its *candidates*: one after each epoch of
-fine-tuning, for example. Candidate 0 is the *baseline*: the global model itself, or what stands in
-for it. An evaluation takes three steps:
+fine-tuning, for example. Candidate 0 is the *baseline*: the global model itself (HypCluster's first
+model, PersFL's teacher). An evaluation takes three steps:
 
 1. `score_clients`: every client personalizes the model on its personalization set, and scores all
    candidates on its evaluation set. These scores are an array `[num_clients, num_candidates]`.
@@ -28,7 +28,8 @@ from motley_tff.core.task import Task
 from motley_tff.evaluation import parts
 from motley_tff.evaluation.client_scores import ClientScores, values_at
 
-# (split, candidate of each client) -> which clients accept it, bool [num_clients]
+# (split, candidate of each client) -> which clients take it, bool [num_clients]; the others keep
+# the baseline.
 Accept = Callable[[str, np.ndarray], np.ndarray]
 Row = dict[str, Any]
 
@@ -54,7 +55,8 @@ def score_clients(
     """
     scored_parts = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
     work = personalization.work(tuple(scored_parts), task.personalization_part(splits[0]))
-    # The test split of silos has all parts of the other splits, and perhaps further ones.
+    # Silos may come with both splits: they are the same clients, and `test` has all their parts.
+    # Devices come with one split.
     clients = task.splits["test" if "test" in splits else splits[0]]
     states = None if client_states is None else [client_states[i] for i in client_ids]
     call = ClientCall(task, work, weights, clients, client_ids, key, states)
@@ -79,6 +81,7 @@ def choose(
     """
     valid = scores["valid"].values[task.metric.name]  # [num_clients, num_candidates]
     best = candidates.choose(valid, task.metric.higher_is_better, tuning, include_baseline)
+    # One choice for all clients, or one for each silo: all splits list the silos in one order.
     chosen = {split: np.broadcast_to(best, len(scores[split].client_ids)) for split in parts.SPLITS}
     if accept is None:
         return chosen
@@ -90,7 +93,7 @@ def client_rows(
 ) -> Iterator[Row]:
     """Yields the row of each client in `clients.csv`: its baseline against its candidate."""
     values = values_at(task, scores, chosen)
-    # An unscored client is neither hurt nor not.
+    # The cell of an unscored client is empty: it is neither hurt nor not.
     delta, is_hurt = values.delta, np.where(values.is_scored, values.is_hurt, np.array(None))
     for i, (client_id, candidate) in enumerate(zip(scores.client_ids, chosen, strict=True)):
         row = {
@@ -116,5 +119,7 @@ def client_rows(
 
 
 def client_cell(task: Task, client_id: str) -> str:
-    """Returns `<dataset>:<id>`, which keeps leading zeros and is no formula."""
+    """Returns `<dataset>:<id>`: a spreadsheet would cut an id's leading zeros, or take it for a
+    formula.
+    """
     return f"{task.dataset}:{client_id}"

@@ -30,27 +30,31 @@ def train(
 ) -> Trained:
     """Trains the rounds that are left, and returns the state after the last.
 
-    An interruption (Ctrl-C, SIGTERM) leaves a checkpoint of the last whole round, if it is finite.
+    An interruption (Ctrl-C, SIGTERM) leaves a checkpoint of the last whole round, if the global
+    model is finite.
 
     Raises:
-      UserError: If a client's loss or the global model is not finite.
+      UserError: If the global model is not finite, or, by `process.next`, a client's loss.
     """
     try:
         while trained.num_rounds < config.total_rounds:
-            # The cohort of the next round, or of as many rounds as the backend runs in one call.
+            # The cohort of the next round. A backend that runs several rounds in a call gets more,
+            # up to the next that is due a checkpoint or an evaluation.
             rounds = schedule.next_rounds(config, task, trained.num_rounds, process.rounds_per_call)
             # In each round every client trains, the updates are averaged, and the server steps.
             state, results = process.next(trained.state, rounds)
-            recorder.add_rounds(results)
+            recorder.add_rounds(results)  # A resumed run cuts rows of rounds after its checkpoint.
             trained = Trained(state, rounds[-1].number)
             for result in results:
-                progress.advance(loss=result.means["loss"])  # Raises if a signal asked for the end.
+                # A signal (Ctrl-C, SIGTERM) is only noted when it comes; this raises for it.
+                progress.advance(loss=result.means["loss"])
             evaluator.check_finite(trained)
             # A run that is cut during a long evaluation resumes with it: the checkpoint is first.
             if schedule.is_checkpoint_due(config, trained.num_rounds):
                 recorder.checkpoint(trained)
             if schedule.is_evaluation_due(config, trained.num_rounds):
-                recorder.add_evaluation(trained.num_rounds, *evaluator.evaluate(trained))
+                tables, pictures = evaluator.evaluate(trained)
+                recorder.add_evaluation(trained.num_rounds, tables, pictures)
     except (KeyboardInterrupt, SystemExit):
         if evaluator.is_finite(trained):
             recorder.checkpoint(trained)
@@ -76,25 +80,28 @@ def run(
       directory: Where files go; held by this process.
       algorithm_name: What the tables' `algorithm` column says.
       bytes_before: What was communicated before the first round, in a warm start.
-      write_scalars: Given `{name: mean}` and the round, after it and after its evaluation.
+      write_scalars: Called with `{name: mean}` and the round's number, after each round and after
+        each evaluation.
     """
     progress = progress or Silent()
     recorder = Recorder(
         config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars
     )
     process = backend.training(task, algorithm)
-    scores = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)
+    clients = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)
     evaluator = RoundEvaluator(
-        config, task, algorithm, personalization, process, scores, directory.path, progress
+        config, task, algorithm, personalization, process, clients, directory.path, progress
     )
     trained = recorder.restore(process.initialize())
     number = trained.num_rounds
     progress.start("train", config.total_rounds, number)
     try:
-        if number == 0 < config.total_rounds:  # Beside which pictures of a trained model are seen.
+        # A generator's pictures before training, to compare the later ones with.
+        if number == 0 and config.total_rounds:
             recorder.add_pictures(0, evaluator.pictures(trained))
         if schedule.is_evaluation_due(config, number) and number not in recorder.evaluated:
-            recorder.add_evaluation(number, *evaluator.evaluate(trained))
+            tables, pictures = evaluator.evaluate(trained)
+            recorder.add_evaluation(number, tables, pictures)
         trained = train(config, task, process, trained, evaluator, recorder, progress)
         recorder.export(process.weights(trained.state), process.client_states(trained.state))
     finally:

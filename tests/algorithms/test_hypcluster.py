@@ -12,12 +12,13 @@ from tests.errors import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
-# Two clients near 2 (one of them with two examples), one at -1.
+# The model is one number w, an example's loss (x - w)^2 / 2. Clients a (two examples) and b are to
+# the right of both models below, c is to their left.
 CLIENTS = {"a": [2.0, 2.0], "b": [3.5], "c": [-1.0]}
 RATE = 0.5
 
 
-def _params(server="sgd", rate=1.0, **parameters):
+def _fedavg(server="sgd", rate=1.0, **parameters):
     sgd = optimizers.OptimizerConfig("sgd", RATE)
     return FedAvg(sgd, optimizers.OptimizerConfig(server, rate, parameters), 1, 10)
 
@@ -40,14 +41,15 @@ def _train(task, params, values, rounds=1, **own):
 
 
 def _choices(task, weights, ids=None):
-    """Returns what is said of clients that choose between two models."""
+    """Returns what the evaluation says of clients that choose between two models."""
     work = hypcluster.personalization(task, 2).work(("evaluation",), "personalization")
+    # Beside the models the server sends each one's popularity, which only training looks at.
     broadcast = (np.array(weights, np.float32)[:, None, None],), np.array([0.0, 9.0], np.float32)
     return toy.evaluate(task, work, broadcast, ids)
 
 
 def test_one_round_by_hand(task):
-    models, results = _train(task, _params(), [0.0, 1.0])
+    models, results = _train(task, _fedavg(), [0.0, 1.0])
     # c is nearer to 0 and moves it to -0.5; a and b take 1: means 1.5 (2 examples) and 2.25.
     np.testing.assert_allclose(models, [-0.5, (2 * 1.5 + 2.25) / 3], rtol=1e-6)
     assert results[0]["cluster_1_share"] == pytest.approx(1 / 3)
@@ -55,7 +57,7 @@ def test_one_round_by_hand(task):
 
 
 def test_one_cluster_is_trained_by_all(task):
-    models, _ = _train(task, _params(), [0.3])
+    models, _ = _train(task, _fedavg(), [0.3])
     np.testing.assert_allclose(models, (0.3 + np.mean([2.0, 2.0, 3.5, -1.0])) / 2, rtol=1e-6)
 
 
@@ -69,7 +71,7 @@ def test_shared_base_layers_by_hand(task):
     """The base is the first model's and moves by everybody's mean; heads by their own clients'."""
     task = toy.with_pair(task)
     models = [tuple(np.array([[v]], np.float32) for v in pair) for pair in ((0.0, 0.0), (9.0, 1.0))]
-    algorithm = toy.like(_params(), HypCluster, shares_base_layers=True).build(task, models)
+    algorithm = toy.like(_fedavg(), HypCluster, shares_base_layers=True).build(task, models)
     # What is sent: one base and two heads down, a model up; float32.
     assert algorithm.bytes_per_client == (12, 8)
     (bases, heads), _ = toy.train(task, algorithm).weights
@@ -80,16 +82,17 @@ def test_shared_base_layers_by_hand(task):
 
 
 def test_equal_models_go_to_the_first(task):
-    models, results = _train(task, _params(), [0.0, 0.0])
+    models, results = _train(task, _fedavg(), [0.0, 0.0])
     assert results[0]["cluster_1_share"] == 1.0 and models[1] == 0.0
 
 
 def test_a_cluster_that_never_had_a_client_stays():
     only = toy.scalar_task({"a": [2.0]})
-    params = _params("momentum", 1.0, momentum=0.5)
+    params = _fedavg("momentum", 1.0, momentum=0.5)
     # Round 1: a takes model 1 at 0, which moves by 1 to 1. Momentum is -1.
     # Round 2: it moves by 0.5 * 1 + 0.5 = 1 to 2, where the loss is 0.
-    for steps_empty in (False, True):  # Without momentum there is no step to make.
+    # The second cluster has gathered no momentum, so that it stays in either case.
+    for steps_empty in (False, True):
         models, _ = _train(only, params, [0.0, 5.0], rounds=2, steps_empty_clusters=steps_empty)
         np.testing.assert_allclose(models, [2.0, 5.0], rtol=1e-6)
 
@@ -97,7 +100,7 @@ def test_a_cluster_that_never_had_a_client_stays():
 def test_a_cluster_that_lost_its_client_by_hand():
     """In round 1 model 1 overshoots to 5, so in round 2 the client takes model 2."""
     only = toy.scalar_task({"a": [2.0]})
-    params = _params("momentum", 8.0, momentum=0.5)
+    params = _fedavg("momentum", 8.0, momentum=0.5)
     stays, _ = _train(only, params, [1.0, 4.0], rounds=2)
     np.testing.assert_allclose(stays, [5.0, -4.0], rtol=1e-6)
     # Half of round 1's change of -0.5 is left as momentum: 5 + 8 * 0.25.
@@ -106,7 +109,7 @@ def test_a_cluster_that_lost_its_client_by_hand():
 
 
 def test_a_model_that_is_no_number_is_not_taken(task):
-    models, results = _train(task, _params(), [np.nan, 1.0])
+    models, results = _train(task, _fedavg(), [np.nan, 1.0])
     assert results[0]["cluster_2_share"] == 1.0 and np.isfinite(models[1])
 
 
@@ -115,7 +118,7 @@ def test_a_model_whose_outputs_are_infinite_is_not_taken_where_its_loss_is_finit
         losses = tf.minimum(tf.square(tf.reshape(outputs, [-1]) - labels), 0.01)
         return losses, tf.ones_like(losses)
 
-    _, results = _train(dataclasses.replace(task, loss=bounded), _params(), [np.inf, 9.0])
+    _, results = _train(dataclasses.replace(task, loss=bounded), _fedavg(), [np.inf, 9.0])
     assert results[0]["cluster_2_share"] == 1.0
 
 
@@ -123,8 +126,8 @@ def test_the_regularizer_counts_in_the_choice(task):
     """Of clients at -1 and -0.5 a negative model has the lower loss, but it is the longer one."""
     regularized = dataclasses.replace(task, regularizer=lambda w: 0.5 * tf.square(w[0][0, 0]))
     # c, at -1: losses 1.62 and 0.5, regularizer 0.32 and 2.
-    _, plain = _train(task, _params(), [0.8, -2.0])
-    _, results = _train(regularized, _params(), [0.8, -2.0])
+    _, plain = _train(task, _fedavg(), [0.8, -2.0])
+    _, results = _train(regularized, _fedavg(), [0.8, -2.0])
     assert plain[0]["cluster_2_share"] == pytest.approx(1 / 3)
     assert results[0]["cluster_1_share"] == 1.0
     # v, at -0.5: losses 0.845 and 0.605, regularizer 0.32 and 1.28.
@@ -133,16 +136,17 @@ def test_the_regularizer_counts_in_the_choice(task):
 
 
 def test_balance_by_hand(task):
-    # Losses of a, b, c under 1 and 1.01 (unbalanced they all but c take the second).
-    _, plain = _train(task, _params(rate=0.0), [1.0, 1.01], rounds=2)
+    # Without balance a and b take the second model, at 1.01, and c takes the first, at 1.
+    _, plain = _train(task, _fedavg(rate=0.0), [1.0, 1.01], rounds=2)
     assert plain[1]["cluster_2_share"] == pytest.approx(2 / 3)
-    # Shares of examples after round 1: 1/4 and 3/4, running .375 and .625; the penalties
-    # 1 * log(.75) and log(1.25) outweigh what the models differ in, so all take the first.
+    # Examples after round 1: 1/4 and 3/4. Averaged with the 1/2 of the start they are 0.375 and
+    # 0.625, twice which is 0.75 and 1.25: the penalties log(0.75) and log(1.25) outweigh the
+    # difference of the losses, so that all take the first.
     _, balanced = _train(
-        task, _params(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1000
+        task, _fedavg(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1000
     )
     assert balanced[1]["cluster_1_share"] == 1.0
-    _, over = _train(task, _params(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1)
+    _, over = _train(task, _fedavg(rate=0.0), [1.0, 1.01], rounds=2, balance=1.0, balance_rounds=1)
     assert over[1] == plain[1]
 
 
@@ -154,10 +158,10 @@ def test_balance_ends_a_collapse():
     7 by which it is worse for the other.
     """
     planted, first = toy.scalar_task({"a": [1.0], "b": [-1.0]}), [3.0, 3.5]
-    collapsed, without = _train(planted, _params(), first, rounds=4)
+    collapsed, without = _train(planted, _fedavg(), first, rounds=4)
     assert all(result["cluster_1_share"] == 1.0 for result in without)
     np.testing.assert_allclose(collapsed, [3 / 2**4, 3.5], rtol=1e-6)
-    models, balanced = _train(planted, _params(), first, rounds=4, balance=4.0, balance_rounds=6)
+    models, balanced = _train(planted, _fedavg(), first, rounds=4, balance=4.0, balance_rounds=6)
     assert [result["cluster_1_share"] for result in balanced] == [1.0, 0.5, 0.5, 0.5]
     # Each goes half of its way in each of three rounds.
     np.testing.assert_allclose(models, [-1 + 2.5 / 2**3, 1 + 2.5 / 2**3], rtol=1e-6)
