@@ -404,22 +404,22 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, columns_lib.names("scores"), rows)
     motley_metrics(path, "--secure_average", f"--output={output}")
-    rows = _rows(output)
-    assert [(row["class"], row["model"]) for row in rows][2:4] == [
+    averages = _rows(output)
+    assert [(row["class"], row["model"]) for row in averages][2:4] == [
         ("b", "baseline"), ("b", "personalized")
     ]  # fmt: skip
     for name in metrics_tables.SECURE:
         plain = name.removeprefix("secure_")
-        assert [row[name] for row in rows[4:]] == ["", ""]
-        pairs = [(float(row[name]), float(row[plain])) for row in rows[:4]]
+        assert [row[name] for row in averages[4:]] == ["", ""]
+        pairs = [(float(row[name]), float(row[plain])) for row in averages[:4]]
         assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
     # A client whose scores are not finite is in neither.
     lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
     csv_files.write(path, columns_lib.names("scores"), lost)
     motley_metrics(path, "--secure_average", f"--output={output}")
-    rows = _rows(output)
-    secure, plain = (float(rows[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
-    assert secure == pytest.approx(plain, abs=1e-6) and rows[0]["num_diverged"] == "1"
+    averages = _rows(output)
+    secure, plain = (float(averages[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
+    assert secure == pytest.approx(plain, abs=1e-6) and averages[0]["num_diverged"] == "1"
     assert metrics_tables.secure_averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
