@@ -34,6 +34,10 @@ class SiloFile(NamedTuple):
         return f"[1, {self.silo}s]" if self.is_row else f"[{self.silo}s, 1]"
 
 
+# A silo's examples are numbers already.
+preprocess = classification.hand_on("features", "target")
+
+
 class Arrays(NamedTuple):
     """Silos in the form of a file's, an array each a silo."""
 
@@ -89,7 +93,7 @@ def linear_task(
     return task_lib.Task(
         setting="cross_silo",
         model=functional_model.from_keras(linear.Linear, np.zeros((1, width), np.float32)),
-        preprocess=classification.hand_on("features", "target"),
+        preprocess=preprocess,
         train=silos.train,
         valid=silos.evaluated,
         test=silos.evaluated,

@@ -45,7 +45,7 @@ def test_fallbacks_say_why(linear):
     name, why = _choose(linear, "vectorized", limit=10)
     assert name == "sequential" and "--memory_limit_gb" in why and "GB" in why
     name, why = _choose(toy.classifier_task(), "vectorized")
-    assert name == "sequential" and why.startswith("vectorized was asked for, but its model")
+    assert name == "sequential" and why.startswith("vectorized was asked for, but it would not")
     on_disk = clients.InGraphClients(["a"], lambda i: linear.train.fetch("a"))
     task = dataclasses.replace(linear, train=on_disk)
     assert "loaded by id" in _choose(task, "vectorized")[1]

@@ -99,13 +99,13 @@ def test_an_archive_with_groups(tmp_path):
     ("changes", "place", "parts"),
     [
         ({"client_id": None}, "", {"expected": "['client_id']"}),
-        ({"images": np.zeros((40, 5, 5))}, " images", {"found": "type float64"}),
+        ({"images": np.zeros((40, 5, 5))}, " images", {"finding": "type float64"}),
         ({"images": np.zeros((40, 5, 5, 4), np.uint8)}, " images", {"expected": "1 or 3 channels"}),
-        ({"labels": np.zeros((40, 1), int)}, " labels", {"found": "type int64, shape [40, 1]"}),
-        ({"client_id": np.array(["a"] * 39 + [" "])}, " image 39", {"found": "no client_id"}),
-        ({"labels": np.array(["none"] * 38 + ["", "b"])}, " image 38", {"found": "no label"}),
+        ({"labels": np.zeros((40, 1), int)}, " labels", {"finding": "type int64, shape [40, 1]"}),
+        ({"client_id": np.array(["a"] * 39 + [" "])}, " image 39", {"finding": "no client_id"}),
+        ({"labels": np.array(["none"] * 38 + ["", "b"])}, " image 38", {"finding": "no label"}),
         ({"client_id": np.zeros(40, int)}, "", {}),
-        ({"group": np.arange(40)}, " client 000", {"found": "(0, 1, 2)", "expected": "one"}),
+        ({"group": np.arange(40)}, " client 000", {"finding": "(0, 1, 2)", "expected": "one"}),
     ],
 )
 def test_what_is_no_archive_of_pictures(tmp_path, changes, place, parts):

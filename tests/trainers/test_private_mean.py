@@ -23,7 +23,7 @@ def train():
 def test_the_noise_that_is_added_is_on_record_and_said(train, tmp_path, capsys):
     """Of three silos: (1 / 0.2^2 - 1 / 0.3^2)^(-1/2)."""
     without_tff = mock.patch.object(
-        runner, "_tff_backend", lambda *_: contextlib.nullcontext(sequential.SequentialBackend(1))
+        runner, "_open_tff", lambda *_: contextlib.nullcontext(sequential.SequentialBackend(1))
     )
     with without_tff:
         folder = train(tmp_path, "x", *FLAGS, "--dp_noise_multiplier=0.2")

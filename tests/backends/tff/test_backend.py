@@ -146,8 +146,8 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
 
 def test_the_thread_of_a_runtime_does_not_keep_the_program():
     thread = LoopThread("some-thread")
-    (thread,) = (t for t in threading.enumerate() if t.name == "some-thread")
-    assert thread.daemon
+    (started,) = (t for t in threading.enumerate() if t.name == "some-thread")
+    assert started.daemon
     thread.close()
-    thread.join(10)
-    assert not thread.is_alive()
+    started.join(10)
+    assert not started.is_alive()
