@@ -255,7 +255,7 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
     expected = train(sequential.SequentialBackend())
     assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
     with tff_runtime():
-        in_tff, _ = train(tff_backend.TffBackend())
+        in_tff = train(tff_backend.TffBackend())
     for a, b in zip(expected, in_tff, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
