@@ -54,20 +54,24 @@ class DataOptions:
     """Which data to load, from where, and who owns them."""
 
     dataset_name: str
-    data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
+    data_dir: str | None = option(
+        None, "Directory of the data sets and their caches", everyday="data"
+    )
     data_file: str | None = option(
         None,
-        "A file to read in place of a search in --data_dir: .npz, .mat, .sqlite; of table and text "
-        "the file itself: .csv, .tsv, .parquet, or LEAF's .json or its folder",
+        "File to read in place of a search in --data_dir: .npz, .mat, .sqlite; for table and text "
+        ".csv, .tsv, .parquet, or LEAF's .json or its folder",
+        everyday="data",
     )
-    use_synthetic_data: bool = option(False, "Make data up instead; needs no files")
-    base_random_seed: int = options.seed()
+    use_synthetic_data: bool = option(False, "Make data up; needs no files", everyday="data")
+    base_random_seed: int = options.seed(everyday="data")
     partition: str = option(
         "natural",
-        "natural: a data set's own clients. iid: its examples are pooled and dealt to the clients "
-        "again, each as many as it had. By labels: classes:K (each owns K), dirichlet:ALPHA, "
-        "classes:K+lognormal:MU,SIGMA",
+        "Who owns which examples: natural (a data set's own clients), iid (pooled and dealt to the "
+        "clients again, each as many as it had), or by labels classes:K (each client has K), "
+        "dirichlet:ALPHA, classes:K+lognormal:MU,SIGMA",
         parse=label_partition.check,
+        everyday="data",
     )
     evaluation_partition: Literal["same", "iid"] = option(
         "same",
@@ -76,9 +80,10 @@ class DataOptions:
     )
     num_clients: int | None = option(
         None,
-        "--partition: how many clients get examples (default: as many as had; cifar10: 10 silos or "
-        "100 devices)",
+        "How many clients --partition deals to (default: as many as there were; cifar10: 10 silos "
+        "or 100 devices)",
         lower=2,
+        everyday="data",
     )
     min_examples: int | None = option(
         None,
@@ -86,10 +91,16 @@ class DataOptions:
         lower=1,
     )
     max_clients: int | None = option(
-        None, "Leave clients out beyond so many, the same ones under each seed", lower=1
+        None,
+        "Most clients to use, the same ones under each seed",
+        lower=1,
+        everyday="data",
     )
     max_examples_per_client: int | None = option(
-        None, "Leave a client's examples out beyond so many", lower=1
+        None,
+        "Most examples to use of each client",
+        lower=1,
+        everyday="data",
     )
     memory_limit_gb: float = options.memory_limit()
     only_digits: bool = option(
@@ -125,17 +136,22 @@ class DataOptions:
     )
     setting: Setting | None = option(
         None,
-        "cifar10, mnist, table, images, text: what clients are (default: silos for mtl_trainer, "
-        "else devices)",
+        "What clients of cifar10, mnist, table, images and text are (default: silos for "
+        "mtl_trainer, else devices)",
         owners=EITHER_SETTING,
+        everyday="data",
     )
     client_column: str | None = option(
-        None, "table, text: the column that says whose a row is", owners=("table", "text")
+        None,
+        "Column with the client of each row (table, text)",
+        owners=("table", "text"),
+        everyday="data",
     )
     label_column: str | None = option(
         None,
-        "table, celeba: the column to predict; text: classes, else next words",
+        "Column to predict (table, text, celeba); text without it predicts next words",
         owners=("celeba", "table", "text"),
+        everyday="data",
     )
     label_kind: Literal["classes", "numbers"] | None = option(
         None, "table: what labels are; found out from them if not given", owners=("table",)
@@ -147,7 +163,10 @@ class DataOptions:
         (), "table: feature columns whose numbers name categories", owners=("table",)
     )
     text_column: str | None = option(
-        None, "text: the column that holds the texts", owners=("text",)
+        None,
+        "Column with the texts (text)",
+        owners=("text",),
+        everyday="data",
     )
     time_column: str | None = option(
         None,
@@ -170,9 +189,10 @@ class DataOptions:
     )
     model: str | None = option(
         None,
-        "emnist, mnist, table, images, text: linear, mlp, cnn, lenet or lstm, where it fits; or "
-        "module:function, a Keras model of your own",
+        "Model of emnist, mnist, table, images or text: linear, mlp, cnn, lenet or lstm, where it "
+        "fits; or module:function, a Keras model of your own",
         owners=_WITH_MODELS,
+        everyday="data",
     )
     model_sizes: tuple[int, ...] | None = option(
         None,
@@ -243,7 +263,9 @@ WIDTHS = {"wgan_gp": 32, "ddpm": 16}
 class GeneratorOptions:
     """Which generator is trained, and on whose pictures."""
 
-    kind: Literal["wgan_gp", "ddpm"] = option("wgan_gp", "What is trained", "generator")
+    kind: Literal["wgan_gp", "ddpm"] = option(
+        "wgan_gp", "What is trained", "generator", everyday="training"
+    )
     width: int | None = option(
         None,
         "Filters of the widest resolution (default: "

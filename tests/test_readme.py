@@ -56,7 +56,7 @@ def _commands(pages=PAGES):
 def _help(name):
     program = [name] if name in _SCRIPTS else ["-m", _MODULES.get(name, name)]
     result = subprocess.run(
-        [sys.executable, *program, "--help"],
+        [sys.executable, *program, "--helpfull"],
         cwd=ROOT,
         capture_output=True,
         text=True,

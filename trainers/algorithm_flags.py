@@ -23,24 +23,25 @@ class ExperimentOptions:
     """What a trainer's command has beside a `RunConfig`."""
 
     experiment_name: str | None = options.option(
-        None, "Name of the experiment and its directory", parse=run_directory.check_name
+        None, "Name of the experiment and its directory", parse=run_directory.check_name,
+        everyday="output",
+    )  # fmt: skip
+    root_output_dir: str = options.option(
+        "results", "Directory that holds the experiments", everyday="output"
     )
-    root_output_dir: str = options.option("results", "Directory that holds the experiments")
     reported_round: Literal["last", "best"] = options.option(
-        "last",
-        "Which evaluation the closing table, sweeps and reports show; best, for silos, is that of "
-        "best validation mean",
-    )
+        "last", "Evaluation that is reported: the last or, for silos, that of best validation mean",
+        everyday="evaluation",
+    )  # fmt: skip
     finetune_every: int | None = options.option(
         None,
-        "Silos: evaluate after every so many rounds and the last, instead of "
-        "--rounds_per_evaluation; the closing table then is that of the best on validation clients",
-        lower=1,
-        trainers=("finetuning_trainer",),
-    )
+        "Silos: evaluate every so many rounds and at the end; the best by validation is reported",
+        lower=1, trainers=("finetuning_trainer",),
+    )  # fmt: skip
     evaluate_ood: bool = options.option(
         False,
         "Also score test clients' models on the examples of other test clients (columns ood_...)",
+        everyday="evaluation",
     )
     ood_examples: int = options.option(
         500,
@@ -102,10 +103,10 @@ def define_data() -> None:
 
 def make(trainer: str) -> dict[str, NewFlag]:
     """Returns a trainer's flags by their first names, without declaring them."""
-    by_name = _data_flags()
+    by_name, shared = _data_flags(), dict[str, NewFlag]()
     for group, kinds in _SHARED.items():
-        by_name |= option_flags.make(group, kinds, trainer, by_name)
-    _refuse_taken_flags(trainer, by_name)
+        shared |= option_flags.make(group, kinds, trainer, {*by_name, *shared})
+    _refuse_taken_flags(trainer, {*by_name, *shared})
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     if trainer in _CHOICES:
         names = ("fedavg", "centralized") if trainer == "generative_trainer" else offered
@@ -114,6 +115,7 @@ def make(trainer: str) -> dict[str, NewFlag]:
     if len(on_top) > 1:
         meaning, default = "How clients personalize the global model.", next(iter(on_top))
         by_name["personalization"] = _choice("personalization", default, on_top, meaning, trainer)
+    by_name |= shared
     own = [*offered.values(), *on_top.values(), *_BESIDE.get(trainer, ())]
     return by_name | option_flags.make(trainer.removesuffix("_trainer"), own, trainer, by_name)
 
@@ -123,7 +125,7 @@ def _data_flags() -> dict[str, NewFlag]:
 
     known = Option(
         "", errors.name("dataset_name"), None, str | None,
-        f"Which data: one of {', '.join(datasets.names())}", parse=datasets.check_name,
+        f"Data set ({', '.join(datasets.names())})", parse=datasets.check_name, everyday="data",
     )  # fmt: skip
     name = option_flags.flag_of(known, f"{known.meaning}.", "data")
     return {"dataset_name": name, **option_flags.make("data", [DataOptions])}
@@ -144,7 +146,7 @@ def _choice(flag: str, default: str, offered: Iterable[str], meaning: str, train
     advice = {**_elsewhere(trainer), **algorithms.REFUSED}
     choice = Option(
         "", errors.name(flag), default, str, meaning, choices=tuple(offered),
-        elsewhere=tuple(advice.items()),
+        elsewhere=tuple(advice.items()), everyday="training",
     )  # fmt: skip
     return option_flags.flag_of(choice, meaning, trainer.removesuffix("_trainer"))
 

@@ -85,6 +85,7 @@ def flag_of(option: Option, words: str, group: str) -> NewFlag:
     else:
         serializer = flags.CsvListSerializer(",") if option.is_list else flags.ArgumentSerializer()
         flag = flags.Flag(_Parser(option), serializer, name, default, words)
+    flag.everyday = option.everyday
     return NewFlag(flag, group)
 
 

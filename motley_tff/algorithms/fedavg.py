@@ -54,10 +54,13 @@ class FedAvg(TrainingAlgorithm):
     server_optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 1.0), "server", "server's"
     )
-    train_epochs: int = option(1, "Local epochs a round", lower=1, upper=10_000)
+    train_epochs: int = option(
+        1, "Local epochs a round", lower=1, upper=10_000, everyday="training"
+    )
     train_batch_size: int = option(
         10, "Examples a batch; in fine-tuning, too, unless --finetune_batch_size is given",
         lower=1, upper=MAX_BATCH_SIZE,
+        everyday="training",
     )  # fmt: skip
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

@@ -61,15 +61,22 @@ class FineTuning:
     learning_rates: tuple[float, ...] = option(
         (0.01,), "The fine-tuning learning rates to choose from", "finetune_learning_rate",
         lower=ABOVE_0, upper=MAX_RATE,
+        everyday="personalization",
     )  # fmt: skip
     max_epochs: int = option(
-        20, "Fine-tuning epochs to evaluate: 0 to this", "finetune_max_epochs", upper=10_000
+        20,
+        "Most fine-tuning epochs; all from 0 to this are scored",
+        "finetune_max_epochs",
+        upper=10_000,
+        everyday="personalization",
     )
     batch_size: int | None = option(
         None, "Examples a batch in fine-tuning (default: --train_batch_size)",
         "finetune_batch_size", lower=1, upper=MAX_BATCH_SIZE,
     )  # fmt: skip
-    last_layer: bool = option(False, "Fine-tune the last layer only", "finetune_last_layer")
+    last_layer: bool = option(
+        False, "Fine-tune the last layer only", "finetune_last_layer", everyday="personalization"
+    )
 
     def check(self, training: Training) -> None:
         """Raises a UserError if it does not fit what trains the models, or itself."""

@@ -68,7 +68,7 @@ class HypCluster(fedavg.FedAvg):
         can_be_grouped=True,
         paper_row="HypCluster / IFCA",
     )
-    num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100)
+    num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100, everyday="training")
     steps_empty_clusters: bool = option(
         False,
         "Step the server optimizer of a model that nobody took on a zero update, as the published "

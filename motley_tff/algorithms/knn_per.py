@@ -58,12 +58,17 @@ class KnnPer:
         on_fedavg="kNN-Per",
     )
     num_neighbors: tuple[int, ...] = option(
-        (10,), "Numbers of neighbours, k, to choose from", lower=1, upper=1000
+        (10,),
+        "Numbers of neighbours, k, to choose from",
+        lower=1,
+        upper=1000,
+        everyday="personalization",
     )
     coefficients: tuple[float, ...] = option(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
         "Weights of the neighbours to choose from; 0, the global model, is always tried",
         lower=ABOVE_0, upper=1,
+        everyday="personalization",
     )  # fmt: skip
 
     def check(self, training: Training) -> None:

@@ -90,11 +90,14 @@ def optimizer_option(
             return Option("", names, value, hint, meaning, trainers=trainers, group=group, **more)
 
         words, meaning = tuple(PARAMETERS), f"The {whose} optimizer"
-        every = [part("name", "optimizer", default.name, str, meaning, choices=words)]
+        shown = "training" if prefix in ("client", "server") else "personalization"
+        every = [
+            part("name", "optimizer", default.name, str, meaning, choices=words, everyday=shown)
+        ]
         if has_rate:
             rate = default.learning_rate, float | None
             meaning = f"The {whose} learning rate{rate_meaning and f' ({rate_meaning})'}"
-            bounds = {"lower": ABOVE_0, "upper": MAX_RATE}
+            bounds = {"lower": ABOVE_0, "upper": MAX_RATE, "everyday": shown}
             every.append(part("learning_rate", "learning_rate", *rate, meaning, **bounds))
         for optimizer, parameters in PARAMETERS.items():
             published = default.parameters if optimizer == default.name else {}

@@ -145,7 +145,8 @@ class SiloAlgorithm(fedavg.FedAvg):
 
 def regularization_option(default: float) -> Any:
     """Returns the field of lambda, the strength of a pull; 0 gives back local training."""
-    return option(default, "Strength of the regularization; 0 is local training", "lambda")
+    meaning = "Strength of the regularization; 0 is local training"
+    return option(default, meaning, "lambda", everyday="personalization")
 
 
 class Personal(NamedTuple):

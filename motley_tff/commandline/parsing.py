@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from absl import flags
@@ -20,6 +20,8 @@ FLAGS = flags.FLAGS
 _ABOVE_0 = math.nextafter(0.0, 1.0)
 # The flags of the last command line; see `given`.
 _given: list["Given"] = []
+# The groups of a trainer's short --help, in order.
+EVERYDAY = ("data", "training", "personalization", "evaluation", "output")
 # absl's own, as far as they are worth a line in --help.
 _COMMON_FLAGS = """Flags of every command:
 
@@ -207,19 +209,63 @@ def _refuse_infinite() -> None:
                 raise UserError(errors.name(flag.name), value, "a finite number")
 
 
-def help_text(main: Callable[..., object], positional: Sequence[str], name: str) -> str:
-    """Returns usage, the docstring of the command's module, and its flags by declaring module."""
+def help_text(
+    main: Callable[..., object], positional: Sequence[str], name: str, topic: str | None
+) -> str:
+    """Returns usage, the docstring of the command's module, and its flags.
+
+    Args:
+      topic: None for the everyday flags, a line each, if the command has such; else the group of
+        flags to show, or a part of their names; empty for all flags.
+    """
     # absl knows a program's own file by the path it was started with.
     own_modules = (main.__module__, sys.argv[0])
-    groups = _own_flags()
+    groups = {
+        # "shared" for flags of `trainers.shared_flags`.
+        "" if module in own_modules else module.rpartition(".")[2].removesuffix("_flags"): defined
+        for module, defined in sorted(_own_flags().items())
+    }
     docs = inspect.getdoc(inspect.getmodule(main)) or ""
-    parts = [f"usage: {_usage(name, positional)}", docs]
-    for module in sorted(groups, key=lambda module: (module not in own_modules, module)):
-        # "Shared flags:" for those of `trainers.shared_flags`.
-        origin = module.rpartition(".")[2].removesuffix("_flags").replace("_", " ").capitalize()
-        parts.append("Flags:" if module in own_modules else f"{origin} flags:")
-        parts.extend(_flag_help(flag) for flag in groups[module])
-    return "\n\n".join(part for part in [*parts, _COMMON_FLAGS] if part)
+    head = f"usage: {_usage(name, positional)}\n\n{docs}".rstrip()
+    if topic is None and (everyday := list(_everyday_lines(groups, name))):
+        return "\n".join([head, *everyday])
+    parts = [head]
+    for group in sorted(groups):
+        flags_of = [f for f in groups[group] if _is_asked_for(topic or "", group, f)]
+        title = f"{group.replace('_', ' ')} flags:".strip().capitalize()
+        parts += [title, *map(_flag_help, flags_of)] if flags_of else []
+    return "\n\n".join([*parts, _COMMON_FLAGS])
+
+
+def _is_asked_for(topic: str, group: str, flag: flags.Flag) -> bool:
+    name = topic.replace(" ", "_")
+    return name in (group.replace(" ", "_"), "") or (name in flag.name and len(name) > 1)
+
+
+def _everyday_lines(groups: Mapping[str, Sequence[flags.Flag]], name: str) -> Iterator[str]:
+    """Yields a line for each everyday flag, by group, and one that says how to see the others."""
+    # In the order in which they are declared.
+    every = list(itertools.chain(*FLAGS.flags_by_module_dict().values()))
+    by_group: dict[str, list[flags.Flag]] = {group: [] for group in EVERYDAY}
+    for flag in every:
+        if getattr(flag, "everyday", ""):
+            by_group[flag.everyday].append(flag)
+    if not any(by_group.values()):
+        return
+    for group, defined in by_group.items():
+        yield f"\n{group.capitalize()}:"
+        for flag in defined:
+            default = (
+                flag.default_as_str.strip("'") if flag.default not in (None, "", []) else "..."
+            )
+            spelling = f"--{flag.name}" if flag.boolean else f"--{flag.name}={default}"
+            brief = re.split(r"[;:.](?: |$)| \(default", flag.help, maxsplit=1)[0]
+            lead = f"  {spelling:<36} "
+            yield from textwrap.wrap(brief, 99, initial_indent=lead, subsequent_indent=" " * 39)
+    names = ", ".join(sorted(group.replace("_", " ") for group in groups if group))
+    yield f"\n--helpfull lists all flags of {name}; --help=NAME lists those of a group"
+    yield from textwrap.wrap(f"({names}) or with NAME in their own names, such as --help=adam.", 99)
+    yield "--flagfile=FILE reads flags from a file, one a line."
 
 
 def _flag_help(flag: flags.Flag) -> str:

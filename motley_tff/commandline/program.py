@@ -26,6 +26,7 @@ import itertools
 import logging as python_logging
 import os
 import pathlib
+import re
 import select
 import signal
 import sys
@@ -112,8 +113,12 @@ def _run(
     name: str,
     advice: Callable[[str], str | None],
 ) -> int:
-    if _HELP.intersection(itertools.takewhile(lambda word: word != "--", sys.argv[1:])):
-        print(parsing.help_text(main, positional, name))
+    words = list(itertools.takewhile(lambda word: word != "--", sys.argv[1:]))
+    groups = [word.partition("=")[2] for word in words if re.match("--?help(full)?=", word)]
+    if groups or _HELP.intersection(words):
+        is_full = any(word.endswith("helpfull") for word in words)
+        group = groups[0] if groups else "" if is_full else None
+        print(parsing.help_text(main, positional, name, group))
         status = 0
     else:
         values = parsing.parse(sys.argv, positional, name, advice)

@@ -41,7 +41,8 @@ class Option:
       lower: The least number.
       upper: The largest number; None if there is no bound.
       choices: The words it may be; none if it may be any.
-      group: What it stands under in --help.
+      group: What it stands under in --helpfull.
+      everyday: What it stands under in a trainer's short --help; empty if it is not there.
       owners: The data sets, aggregators or generators that have it; none for all.
       trainers: The trainers whose flag it is; none for all.
       elsewhere: Pairs of (word that is no choice here, advice).
@@ -58,6 +59,7 @@ class Option:
     upper: float | None = None
     choices: tuple[str, ...] = ()
     group: str = ""
+    everyday: str = ""
     owners: tuple[str, ...] = ()
     trainers: tuple[str, ...] = ()
     may_repeat: bool = False
@@ -181,6 +183,7 @@ def option(
     upper: float | None = None,
     choices: Iterable[str] = (),
     group: str = "",
+    everyday: str = "",
     owners: Iterable[str] = (),
     trainers: Iterable[str] = (),
     argument: str = "",
@@ -197,8 +200,8 @@ def option(
     """
     metadata = {
         "meaning": meaning, "lower": lower, "upper": upper, "choices": tuple(choices),
-        "group": group, "owners": tuple(owners), "parse": parse, "flag": flag, "argument": argument,
-        "may_repeat": may_repeat, "trainers": tuple(trainers),
+        "group": group, "everyday": everyday, "owners": tuple(owners), "parse": parse,
+        "flag": flag, "argument": argument, "may_repeat": may_repeat, "trainers": tuple(trainers),
     }  # fmt: skip
     return dataclasses.field(default=default, metadata={"option": metadata})
 
@@ -208,9 +211,11 @@ def with_default(kind: Any, field: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata=kind.__dataclass_fields__[field].metadata)
 
 
-def seed(argument: str = "") -> Any:
+def seed(argument: str = "", everyday: str = "") -> Any:
     """Returns the field of the seed that a run and its data have in common; see `option`."""
-    return option(0, "Seed of every random choice", upper=MAX_SEED, argument=argument)
+    return option(
+        0, "Seed of every random choice", upper=MAX_SEED, argument=argument, everyday=everyday
+    )
 
 
 def memory_limit() -> Any:

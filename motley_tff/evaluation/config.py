@@ -25,13 +25,15 @@ class EvaluationConfig:
         "personalization_fraction",
         lower=ABOVE_0,
         upper=1,
+        everyday="evaluation",
     )
     acceptance: tuple[str, ...] = option(
         ("always",),
-        "Which clients take their personalized model in place of the global one: always, "
+        "Which clients take their own model in place of the global one: always, "
         "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
         "every rule given, the other tables are at the first",
         parse=acceptance.parse,
+        everyday="evaluation",
     )
     ood_examples: int = option(
         0,
@@ -42,9 +44,10 @@ class EvaluationConfig:
     )
     tuning: Tuning | None = option(
         None,
-        "Choose a candidate once for all clients, or for each silo by its own validation part "
-        "(default: global)",
+        "Who chooses a candidate: all clients together (global), or each silo by its validation "
+        "part (per_client); global by default",
         {"finetuning_trainer": "finetune_tuning", "knn_per_trainer": "knn_tuning"},
+        everyday="evaluation",
     )
     include_baseline_candidate: bool | None = option(
         None,

@@ -30,9 +30,14 @@ class LoopConfig:
     """What the loop of rounds needs to know."""
 
     total_rounds: int = option(
-        100, "Training rounds; 0 leaves local training alone", argument="rounds"
+        100,
+        "Training rounds; 0 leaves local training alone",
+        argument="rounds",
+        everyday="training",
     )
-    rounds_per_evaluation: int = option(10, "Evaluate every so many rounds", lower=1)
+    rounds_per_evaluation: int = option(
+        10, "Evaluate every so many rounds", lower=1, everyday="evaluation"
+    )
     rounds_per_checkpoint: int = option(50, "Save a checkpoint every so many rounds", lower=1)
     clients_per_train_round: int | None = option(
         None,
@@ -40,6 +45,7 @@ class LoopConfig:
         "all silos)",
         lower=1,
         argument="clients_per_round",
+        everyday="training",
     )
     clients_fraction: float | None = option(
         None,
@@ -48,17 +54,29 @@ class LoopConfig:
         upper=1,
     )
     valid_clients_per_evaluation: int = option(
-        100, "How many valid clients an evaluation during training samples; silos: all", lower=1
+        100,
+        "How many valid clients an evaluation during training samples; silos: all",
+        lower=1,
+        everyday="evaluation",
     )
     test_clients_per_evaluation: int = option(
-        100, "How many test clients an evaluation during training samples; silos: all", lower=1
+        100,
+        "How many test clients an evaluation during training samples; silos: all",
+        lower=1,
+        everyday="evaluation",
     )
     final_evaluation_clients: int = option(
-        0, "How many clients of each split the last evaluation samples; 0 for all. Silos: all"
+        0,
+        "How many clients of each split the last evaluation samples; 0 for all. Silos: all",
+        everyday="evaluation",
     )
     base_random_seed: int = options.seed("seed")
     num_generated: int = option(
-        2000, "Pictures that are made and kept", upper=1_000_000, trainers=("generative_trainer",)
+        2000,
+        "Pictures that are made and kept",
+        upper=1_000_000,
+        trainers=("generative_trainer",),
+        everyday="output",
     )
     dropout_rate: float = option(
         0.0,
@@ -74,7 +92,10 @@ class BackendConfig:
     """What runs the clients' work."""
 
     name: Literal["auto", "tff", "sequential", "vectorized"] = option(
-        "auto", "What runs the clients' work", "backend"
+        "auto",
+        "What runs the clients' work",
+        "backend",
+        everyday="training",
     )
     aggregator: Literal[
         "mean", "robust", "compressed", "secure", "differentially_private", "median", "trimmed_mean"
@@ -84,6 +105,7 @@ class BackendConfig:
         "compressed, secure, differentially_private (clipping and noise, no zeroing, clients count "
         "alike), which need --backend=tff; the median or trimmed mean of each coordinate, which "
         "need tff or sequential",
+        everyday="training",
     )
     dp_noise_multiplier: float = option(
         1.0,
@@ -139,12 +161,14 @@ class WarmStartConfig:
         0,
         "Rounds of FedAvg that each model is trained for, alone, before clustering begins",
         "num_warmstart_fedavg_rounds",
+        everyday="training",
     )
     fraction: float | None = option(
         None,
         "On silos, instead: the share of --total_rounds that is such a warm start",
         "warmstart_fraction",
         upper=1,
+        everyday="training",
     )
     client_learning_rate: float | None = option(
         None,
@@ -229,10 +253,11 @@ class RunConfig:
     )
     export_scores: bool = option(
         False,
-        "Tasks of labels, up to 100 classes: also write every example's label and both models' "
-        "scores, scores.csv",
+        "Also write scores of every example: for tasks of up to 100 classes, scores.csv has its "
+        "label and both models' scores",
+        everyday="output",
     )
-    tensorboard: bool = option(False, "Also write TensorBoard scalars")
+    tensorboard: bool = option(False, "Also write TensorBoard scalars", everyday="output")
 
     @property
     def training(self) -> Training:

@@ -8,10 +8,11 @@ import pytest
 
 from motley_tff import algorithms
 from motley_tff.algorithms import optimizers
+from motley_tff.commandline.parsing import EVERYDAY
 from motley_tff.experiment.config import DEVICES_A_ROUND
 from tests.errors import refused
 from tests.trainers import programs
-from trainers import algorithm_flags, config, program
+from trainers import TRAINERS, algorithm_flags, config, program
 
 # Motley's flags and their published defaults.
 PUBLISHED = {
@@ -122,3 +123,32 @@ def test_the_help_lists_algorithms_in_two_columns():
     second = 4 + max(map(len, names))
     assert [line[:second].strip() for line in lines if line[:second].strip()] == names
     assert all(line[second - 2 : second] == "  " and line[second] != " " for line in lines)
+
+
+def _help(trainer, flag):
+    command = [sys.executable, "-m", f"trainers.{trainer}", flag]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=programs.ROOT)
+    return done.stdout
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_short_help_fits_a_screen(trainer):
+    lines = _help(trainer, "--help").splitlines()
+    assert len(lines) <= 80 and max(map(len, lines)) <= 100
+    titles = [line.removesuffix(":").lower() for line in lines if line.endswith(":")]
+    assert titles[-len(EVERYDAY) :] == list(EVERYDAY)
+    everyday = [line.split("=")[0].split()[0] for line in lines if line.startswith("  --")]
+    assert {"--dataset_name", "--total_rounds", "--experiment_name"} <= {*everyday}
+    assert any(line.startswith("--helpfull lists all flags") for line in lines[-6:])
+
+
+def test_help_of_a_topic_lists_its_flags_alone():
+    def named(topic):
+        lines = _help("finetuning_trainer", f"--help={topic}").splitlines()
+        return {line.split("=")[0].strip() for line in lines if line.startswith("  --")}
+
+    common = {"--flagfile", "--verbosity"}
+    assert "--server_adam_beta_1" in named("adam")
+    assert all("adam" in name for name in named("adam") - common)
+    assert {"--server_optimizer", "--server_sgd_momentum"} <= named("server optimizer")
+    assert named("no such topic") == common
