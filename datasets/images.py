@@ -39,7 +39,7 @@ from datasets.partition import assignment
 from datasets.readers import files, picture_files, rows as rows_lib
 from datasets.synthetic import writers as synthetic_writers
 from motley_tff.core import errors, task as task_lib
-from motley_tff.core.cores import usable
+from motley_tff.core.cores import num_available
 from motley_tff.core.errors import UserError
 
 _SYNTHETIC_WRITERS = 40
@@ -196,7 +196,9 @@ def _read_folder(
                 raise UserError(str(folder), problem, "one size", advice)
             return array
 
-        with concurrent.futures.ThreadPoolExecutor(usable()) as pool:  # Pillow lets others run.
+        with concurrent.futures.ThreadPoolExecutor(
+            num_available()
+        ) as pool:  # Pillow lets others run.
             arrays = list(pool.map(read, listed))
     if any(array.ndim == 3 for array in arrays):
         arrays = [a if a.ndim == 3 else np.repeat(a[..., None], 3, 2) for a in arrays]

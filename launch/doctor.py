@@ -135,7 +135,7 @@ def _machine() -> str:
     allowed = f" (limited to {limit:.1f} GiB)" if limit < memory else ""
     disk = shutil.disk_usage(".").free / _GIBIBYTE
     return (
-        f"{cores.usable()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
+        f"{cores.num_available()} of {os.cpu_count()} cores, {memory:.1f} GiB of memory{allowed}, "
         f"{disk:.1f} GiB of disk free here, {platform.platform()}{_advice()}"
     )
 

@@ -65,7 +65,7 @@ def pytest_xdist_auto_num_workers(config):
     is_quick = "not slow" in config.option.markexpr
     each = _BYTES_A_PROCESS if is_quick else _BYTES_A_SLOW_PROCESS
     room = int(psutil.virtual_memory().available // each)
-    return max(1, min(cores.usable(), room))
+    return max(1, min(cores.num_available(), room))
 
 
 @pytest.fixture()

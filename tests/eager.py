@@ -19,7 +19,7 @@ def running():
     """
     with (
         mock.patch.object(tensor_random, "fold", fold),
-        mock.patch.object(cores, "usable", lambda: 1),
+        mock.patch.object(cores, "num_available", lambda: 1),
     ):
         tf.config.run_functions_eagerly(True)
         try:

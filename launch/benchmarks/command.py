@@ -60,7 +60,7 @@ def main() -> None:
         print(report.to_text(tables[-1]), file=shown, flush=True)
     everything = {
         "repeats": repeats,
-        "cores": cores.usable(),
+        "cores": cores.num_available(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},

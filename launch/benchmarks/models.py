@@ -119,10 +119,10 @@ def school_fedavg(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{total} rounds of FedAvg on School ({task.facts['source']} data), {len(task.train)} "
         f"silos, batch {sizes.school_batch_size}"
     )
-    all_at_once = rounds.backend("vectorized", vectorized.VectorizedBackend(), setup, total)
-    one_by_one = rounds.backend(*rounds.sequential_backend(threads), setup, measured)
-    one_by_one.scale = total / measured
-    yield title, [all_at_once, one_by_one]
+    vectorized_runs = rounds.backend("vectorized", vectorized.VectorizedBackend(), setup, total)
+    sequential_runs = rounds.backend(*rounds.sequential_backend(threads), setup, measured)
+    sequential_runs.scale = total / measured
+    yield title, [vectorized_runs, sequential_runs]
 
 
 def _plan(

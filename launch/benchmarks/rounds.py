@@ -71,7 +71,7 @@ def sequential_backend(threads: int) -> tuple[str, sequential.SequentialBackend]
     """Returns (name, backend) as the trainers set it up with `--threads_per_client`."""
     if threads == ALL_THREADS:
         return ONE_CLIENT, sequential.SequentialBackend(1)
-    at_once = max(1, cores.usable() // threads)
+    at_once = max(1, cores.num_available() // threads)
     return f"sequential, {at_once} clients at once", sequential.SequentialBackend(at_once)
 
 
@@ -137,7 +137,7 @@ def torch_contenders(
         path, started = pathlib.Path(folder) / "arrays.npz", []
         loss, has_images = _save(setup, path)
         layouts = ["contiguous_format", "channels_last"] if has_images else ["plain"]
-        for number, layout in itertools.product(dict.fromkeys((cores.usable(), 1)), layouts):
+        for number, layout in itertools.product(dict.fromkeys((cores.num_available(), 1)), layouts):
             command = [python, str(_LOOPS), model, str(path), str(number), layout]
             first, contender = stack.enter_context(_process(command))
             if not abs(first - loss) <= _TOLERANCE * abs(loss):

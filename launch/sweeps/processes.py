@@ -59,7 +59,7 @@ class Process:
 
     def is_running(self) -> bool:
         """Returns whether the process still runs."""
-        with signals.held():
+        with signals.delay():
             if self._process.returncode is None:
                 try:
                     pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
@@ -122,7 +122,7 @@ def run(
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                with signals.held():  # One that comes before the note would leave it behind.
+                with signals.delay():  # One that comes before the note would leave it behind.
                     running.append(Process(plan, directory, waiting.popleft(), num_cores))
             for process in [p for p in running if not p.is_running()]:
                 running.remove(process)
@@ -153,7 +153,7 @@ def failure(task: SweepTask, reason: str, has_begun: bool = True) -> dict[str, A
 
 def share_of_cores(num_processes: int) -> int:
     """Returns how many cores each of so many processes may use."""
-    return max(1, cores.usable() // num_processes)
+    return max(1, cores.num_available() // num_processes)
 
 
 def _from_directory(directory: pathlib.Path, plan: Plan, run: SweepRun) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class Job:
         if results.is_finished(self._directory, task):
             return
         signal.signal(signal.SIGTERM, self._end)
-        with signals.held():  # One that comes before the note would leave it behind.
-            self._process = processes.Process(plan, self._directory, task, cores.usable())
+        with signals.delay():  # One that comes before the note would leave it behind.
+            self._process = processes.Process(plan, self._directory, task, cores.num_available())
         while self._process.is_running():
             time.sleep(_SECONDS_BETWEEN_LOOKS / 10)
         if self._process.was_ended:  # By the signal that will end this process, too.

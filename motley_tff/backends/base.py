@@ -107,12 +107,12 @@ class Backend(Protocol):
     """A way to run client work. All backends give the same numbers, to float tolerance.
 
     Attributes:
-      one_by_one: Whether `map_clients` gives each client as soon as it is done, with numbers that
-        do not depend on which clients share a call.
+      yields_each_client: Whether `map_clients` gives each client as soon as it is done, with
+        numbers that do not depend on which clients share a call.
     """
 
     name: str
-    one_by_one: bool
+    yields_each_client: bool
 
     def training(self, task: Task, algorithm: Algorithm) -> TrainingProcess:
         """Returns the algorithm's training process over the task's training clients."""

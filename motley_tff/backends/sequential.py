@@ -39,7 +39,7 @@ class SequentialBackend:
     """Runs client work in this process, `parallel_clients` at once."""
 
     name = "sequential"
-    one_by_one = True
+    yields_each_client = True
 
     def __init__(
         self, parallel_clients: int = 1, robust: str | None = None, trim_share: float = 0.0

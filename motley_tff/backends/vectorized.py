@@ -51,7 +51,7 @@ class VectorizedBackend:
     """Runs stacks of clients in this process."""
 
     name = "vectorized"
-    one_by_one = False
+    yields_each_client = False
 
     def __init__(self) -> None:
         self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)

@@ -11,7 +11,7 @@ _QUOTA_V1 = pathlib.Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 _PERIOD_V1 = pathlib.Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
-def usable() -> int:
+def num_available() -> int:
     """Returns the number of cores, at least 1.
 
     The least of what affinity (`taskset`, Slurm's task plugins), the control group's quota

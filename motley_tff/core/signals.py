@@ -9,7 +9,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
+def delay() -> Iterator[None]:
     """Keeps signals that would end the program waiting while the body runs.
 
     For libraries that leave things half-done when an exception comes from nowhere: NumPy's archive

@@ -87,7 +87,7 @@ class BatchScorer:
             num_done += 1
             on_client()
             takes_long = time.monotonic() - start > SECONDS
-            if (takes_long and self._backend.one_by_one) or num_done == len(ids):
+            if (takes_long and self._backend.yields_each_client) or num_done == len(ids):
                 new = client_scores.stack(outputs)
                 batch = client_scores.join([batch, new]) if batch else new
                 # Those that took little time are soon scored again.

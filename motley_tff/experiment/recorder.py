@@ -144,7 +144,7 @@ class Recorder:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
         names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
         rows = self._round_rows
-        with signals.held():  # Cut in two, rows would be lost, or written twice.
+        with signals.delay():  # Cut in two, rows would be lost, or written twice.
             csv_files.append(self._directory.table("rounds"), names, rows, columns.OPTIONAL)
             self._round_rows = []
 

@@ -282,7 +282,7 @@ def _open_backend(
         yield vectorized.VectorizedBackend(), reason
     else:
         threads = config.threads_per_client
-        at_once = max(1, cores.usable() // threads) if threads else 1
+        at_once = max(1, cores.num_available() // threads) if threads else 1
         robust = config.aggregator if config.aggregator in robust_mean.NAMES else None
         yield sequential.SequentialBackend(at_once, robust, config.trim_share), reason
 

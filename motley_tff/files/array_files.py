@@ -27,7 +27,7 @@ def save(
     when it is collected.
     """
     with (
-        signals.held(),
+        signals.delay(),
         csv_files.replacing(path, "wb") as file,
         zipfile.ZipFile(file, "w", compression) as archive,
     ):

@@ -48,8 +48,8 @@ def opened(trainer):
             argv.append("--dataset_name=school")
         with flagsaver.flagsaver(), small():
             commandline.parse([*argv, "--use_synthetic_data", *given])
-            one_by_one = known["backend"].value == "sequential"
-            with eager.running() if one_by_one else contextlib.nullcontext():
+            yields_each_client = known["backend"].value == "sequential"
+            with eager.running() if yields_each_client else contextlib.nullcontext():
                 program.train(trainer)
         return root / name
 

@@ -8,7 +8,7 @@ from motley_tff.core import signals
 
 def test_a_signal_waits_for_the_end():
     done = []
-    with pytest.raises(KeyboardInterrupt), signals.held():
+    with pytest.raises(KeyboardInterrupt), signals.delay():
         signal.raise_signal(signal.SIGINT)
         done.append("the rest of the body")
     assert done
@@ -17,7 +17,7 @@ def test_a_signal_waits_for_the_end():
 
 def test_an_error_and_a_signal():
     """The signal wins: what it asks for is the end anyway."""
-    with pytest.raises(KeyboardInterrupt), signals.held():
+    with pytest.raises(KeyboardInterrupt), signals.delay():
         signal.raise_signal(signal.SIGINT)
         raise ValueError("full disk")
 
@@ -25,7 +25,7 @@ def test_an_error_and_a_signal():
 def test_what_was_ignored_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals.held():
+        with signals.delay():
             signal.raise_signal(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -37,7 +37,7 @@ def test_other_threads_are_left_alone():
 
     def work():
         try:
-            with signals.held():
+            with signals.delay():
                 pass
         except ValueError as error:  # signal.signal outside the main thread
             errors.append(error)

@@ -90,19 +90,19 @@ def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_batch(score, ba
     assert backend.scored == ["v4", "e2", "e3", "e4"] and len(seen) == 10
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, one_by_one):
+@pytest.mark.parametrize("yields_each_client", [False, True])
+def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, yields_each_client):
     whole = score()
     monkeypatch.setattr(batches, "BATCH_SIZE", 256)
     monkeypatch.setattr(batches, "SECONDS", -1.0)
-    monkeypatch.setattr(backend, "one_by_one", one_by_one, raising=False)
+    monkeypatch.setattr(backend, "yields_each_client", yields_each_client, raising=False)
     with pytest.raises(KeyboardInterrupt):
         score(saved_scores.SavedScores(tmp_path, 3), _cutting_at(8, []))
     backend.scored.clear()
     seen = []
     assert score(saved_scores.SavedScores(tmp_path, 3), lambda: seen.append(1)) == whole
     # The validation clients all the same, though their batch is short.
-    assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][2 if one_by_one else 0 :]
+    assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][2 if yields_each_client else 0 :]
     assert len(seen) == 10
 
 

@@ -251,7 +251,7 @@ def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_
 
     script = tmp_path / "python"
     script.write_text(
-        _FAKE_PYTORCH.format(python=sys.executable, cores=cores.usable(), factor=factor)
+        _FAKE_PYTORCH.format(python=sys.executable, cores=cores.num_available(), factor=factor)
     )
     script.chmod(0o755)
     setup = rounds.Setup(toy.classifier_task(num_clients=2, sizes=(10, 3)), 0.3, 4)
@@ -264,7 +264,7 @@ def test_pytorch_has_our_weights_and_batches_or_the_benchmark_fails(factor, tmp_
             pass
         return
     with rounds.torch_contenders(setup, "TwoLayers", sizes, 0) as contenders:
-        settings = dict.fromkeys((cores.usable(), 1))
+        settings = dict.fromkeys((cores.num_available(), 1))
         assert [c.name for c in contenders] == [f"PyTorch, plain, threads: {n}" for n in settings]
         for contender in contenders:
             contender.run(2)

@@ -36,7 +36,7 @@ class TffBackend:
     """Runs client work in TFF's current execution context; the aggregator is by default a mean."""
 
     name = "tff"
-    one_by_one = False
+    yields_each_client = False
 
     def __init__(self, aggregator: Aggregator | None = None):
         self._aggregator = aggregator or MEAN
