@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -444,3 +445,13 @@ def test_which_runs_report_their_best_round(tmp_path):
     )
     grid = grids.read(path)
     assert [grid.selects_round(point) for point in (0, 1)] == [False, True]
+
+
+def test_the_grid_of_the_page_is_read(file):
+    page = (programs.ROOT / "launch" / "README.md").read_text()
+    (grid,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    parsed = grids.read(file(grid))
+    assert (parsed.dataset, dict(parsed.grid)) == (
+        "table",
+        {"client_learning_rate": ("0.03", "0.1", "0.3")},
+    )
