@@ -1,5 +1,5 @@
 """Flags that a trainer does not have, and what to give instead: those of Motley's published
-programs, and of the other trainers.
+programs, of the other trainers, and some that other suites have.
 
 The cross-silo program (`main.py`) has other names than the cross-device trainers, whose names are
 kept; Keras's optimizers, which the published fine-tuning trainer took, have parameters that TFF's
@@ -18,7 +18,7 @@ _RENAMED = {
     "dataset_name": "dataset", "client_learning_rate": "lr client_lr",
     "server_learning_rate": "server_lr", "train_batch_size": "batch_size",
     "total_rounds": "t num_rounds", "rounds_per_evaluation": "ee eval_every",
-    "clients_per_train_round": "clients_per_round", "train_epochs": "inner_epochs",
+    "clients_per_train_round": "clients_per_round", "train_epochs": "inner_epochs local_epochs",
     "server_optimizer": "server_opt", "server_fedavgm_momentum": "fedavg_momentum",
     "server_adam_beta_1": "fedadam_beta1", "server_adam_beta_2": "fedadam_beta2",
     "server_adam_epsilon": "fedadam_tau", "base_random_seed": "seed",
@@ -26,9 +26,9 @@ _RENAMED = {
     f"personal_learning_rate{_MTL}": "ditto_secret_lr",
     f"finetune_max_epochs{_TUNING}": "finetune_epochs",
     f"finetune_learning_rate{_TUNING}": "finetune_lr finetune_lrs",
-    "num_neighbors of knn_per_trainer": "knn_neighbors",
+    "num_neighbors of knn_per_trainer": "knn_neighbors", "proximal_strength": "mu prox_mu",
     "max_parallel of motley_sweep": "num_procs", "seeds of motley_sweep": "r repeat",
-    "root_output_dir or --experiment_name": "o outdir",
+    "root_output_dir or --experiment_name": "o outdir", "experiment_name": "name run_name",
 }  # fmt: skip
 # {flag that a grid gives a list of values: flag of main.py}
 _SWEPT = {
@@ -49,6 +49,7 @@ _MISSING = {
     "knn_weights": "there is none here: neighbours weigh by their inverse distance",
     "unweighted_updates": "there is none here: an update weighs as many examples as it has",
     "sweep": "here it is the command motley_sweep",
+    "device gpu cuda": "there is none here: all runs on CPUs",
     "q quiet no_per_round_log no_per_client_metric": "there is none here: logs are short anyway",
 }
 SILO = {
@@ -65,9 +66,7 @@ _DEVICE = (
 
 
 def advice(flag: str) -> str | None:
-    """Returns what to give instead of a published flag, or whose another trainer's is; None of
-    others.
-    """
+    """Returns what to give in place of a flag that a trainer does not have; None if unknown."""
     if f"{flag}_list" in flags.FLAGS:
         return f"here it is --{flag}_list"
     if flag == "algorithm":  # Of a trainer that has one.
