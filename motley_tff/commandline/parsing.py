@@ -253,11 +253,10 @@ def _everyday_lines(groups: Mapping[str, Sequence[flags.Flag]], name: str) -> It
     if not any(by_group.values()):
         return
     for group, defined in by_group.items():
-        yield f"\n{group.capitalize()}:"
+        if defined:
+            yield f"\n{group.capitalize()}:"
         for flag in defined:
-            default = (
-                flag.default_as_str.strip("'") if flag.default not in (None, "", []) else "..."
-            )
+            default = _default_text(flag) or "..."
             spelling = f"--{flag.name}" if flag.boolean else f"--{flag.name}={default}"
             brief = re.split(r"[;:.](?: |$)| \(default", flag.help, maxsplit=1)[0]
             lead = f"  {spelling:<36} "
@@ -268,12 +267,17 @@ def _everyday_lines(groups: Mapping[str, Sequence[flags.Flag]], name: str) -> It
     yield "--flagfile=FILE reads flags from a file, one a line."
 
 
+def _default_text(flag: flags.Flag) -> str:
+    """Returns a flag's default as it would be given; empty if it has none."""
+    return flag.default_as_str.strip("'") if flag.default not in (None, "", []) else ""
+
+
 def _flag_help(flag: flags.Flag) -> str:
     allowed = getattr(flag.parser, "enum_values", None)
     value = f"=<{'|'.join(allowed)}>" if allowed else "=..."
     spelling = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}{value}"
-    has_default = flag.default not in (None, "", [])
-    default = f" (default: {flag.default_as_str.strip(chr(39))})" if has_default else ""
+    text = _default_text(flag)
+    default = f" (default: {text})" if text else ""
     # absl puts the allowed values in front of the help, too, and its own words behind a list's.
     words = (flag.help or "").removeprefix(f"{value[1:]}: ").partition(";\n")[0] + default
     width = max(40, min(100, shutil.get_terminal_size().columns))
