@@ -77,9 +77,7 @@ def _on_clients(
     if labels and valid["personalized_mean"]:  # Without a score nothing is the best.
         tried = sentences.last_tried(clients, labels)
         if sentences.nobody_changed(clients):
-            diverged = (valid.get("diverged_candidates") or "").split(" ")
-            rule = evaluation.acceptance[0]
-            reason = sentences.unchanged(clients, labels, record["metric"], diverged, rule)
+            reason = sentences.unchanged(clients, labels, evaluation.acceptance[0])
     if settings.selects_round:
         tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
     num_clusters = getattr(settings.run.algorithm, "num_clusters", 1)

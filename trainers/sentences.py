@@ -3,7 +3,6 @@
 Cells of clients that are unscored, or whose model diverged, are empty (`metrics.client_values`).
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -80,23 +79,23 @@ def worse_than_nothing(
         if scores:
             best, words = (max if higher_is_better else min)(scores)
             value = float(row[f"{column}_mean"] or "nan")  # An empty cell: it is not finite.
-            if than := _compared(value, best, higher_is_better):
+            if not _is_better(value, best, higher_is_better):
                 lines.append(
-                    f"warning: the {model} model ({metric} {value:.4g}) is {than} than predicting "
-                    f"nothing ({best:.4g}: {words}); try other learning rates or more rounds"
+                    f"warning: the {model} model ({metric} {value:.4g}) is no better than "
+                    f"predicting nothing ({best:.4g}: {words}); try other learning rates or more "
+                    "rounds"
                 )
     return lines
 
 
-def _compared(value: float, nothing: float, higher_is_better: bool) -> str:
-    """Returns in which way a value is not above that of predicting nothing, or an empty string: of
-    a model without an error, too, where nothing is as good.
+def _is_better(value: float, nothing: float, higher_is_better: bool) -> bool:
+    """Returns whether a value is above that of predicting nothing by more than rounding; also of a
+    model without an error, where nothing is as good.
     """
     if nothing == float(higher_is_better) and abs(value - nothing) < _NO_ERROR:
-        return ""
-    if math.isclose(value, nothing, rel_tol=_NO_ERROR):  # On either side.
-        return "no better"
-    return "" if (value > nothing if higher_is_better else value < nothing) else "worse"
+        return True
+    gain = value - nothing if higher_is_better else nothing - value
+    return gain > _NO_ERROR * abs(nothing)
 
 
 def mode_collapse(clients: _Rows, num_clusters: int) -> list[str]:
@@ -144,31 +143,21 @@ def nobody_changed(clients: _Rows) -> bool:
     return all(row["baseline"] == row["personalized"] != "" for row in clients if row["is_hurt"])
 
 
-def unchanged(
-    clients: _Rows, labels: Sequence[str], metric: str, diverged: Sequence[str], rule: str
-) -> str:
+def unchanged(clients: _Rows, labels: Sequence[str], rule: str) -> str:
     """Returns why no test client's value changed, of their rows of `clients.csv`.
 
     Args:
       labels: Those of all candidates; the first is the global model.
-      diverged: Those that diverged for a validation client.
       rule: The first of `--acceptance`.
     """
-    chosen, others = {row["candidate"] for row in clients}, {*labels} - {candidate_labels.BASELINE}
-    if not others:
+    chosen, num_others = {row["candidate"] for row in clients}, len(labels) - 1
+    if not num_others:
         return "there is no other candidate than the global model"
     if chosen == {candidate_labels.BASELINE}:
-        if others <= {*diverged}:
-            return "all other candidates diverged for a validation client"
-        reason = f"none of the {len(others)} other candidates was better on validation data"
-        return reason if rule == "always" else f"{reason}, or nobody accepts it ({rule})"
-    if {*labels} == {*candidate_labels.CLUSTER}:
-        first = "they all take the first cluster's model, which is the baseline"
-        is_first = {row["cluster_id"] for row in clients} == {"1"}
-        return first if is_first else "their clusters' models score alike"
-    is_same = all(row["baseline_loss"] == row["personalized_loss"] for row in clients)
-    kept = "even the loss" if is_same else f"{metric}, though it changes the loss"
-    return f"candidate {', '.join(sorted(chosen))} was chosen, which does not change {kept}"
+        accepted = f"was better on validation data and accepted (--acceptance={rule})"
+        return f"none of the {num_others} other candidates {accepted}"
+    names = ", ".join(sorted(chosen))
+    return f"candidate {names} was chosen, whose value is the same; the loss is in clients.csv"
 
 
 def last_tried(clients: _Rows, labels: Sequence[str]) -> list[str]:

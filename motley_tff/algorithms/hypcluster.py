@@ -150,8 +150,31 @@ class HypCluster(fedavg.FedAvg):
         )
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
-        """Returns the choice of a cluster."""
-        return personalization(task, self.num_clusters)
+        """Returns the choice of a model by its loss on the personalization part.
+
+        Candidate `0` is the first cluster's model, `chosen` the client's.
+        """
+
+        def first(broadcast, client_state):
+            models, _ = broadcast
+            return _model(models, 0), no_losses(models, self.num_clusters)
+
+        def work(evaluation_parts, personalization_part):
+            looking = (loss_pass(task, personalization_part),)
+            scored = scoring.two_candidates(
+                task, evaluation_parts, first, lambda losses: losses.model(losses.lowest()), looking
+            )
+
+            def finish(carry):
+                output = scored.finish(carry)
+                cluster = carry.memory.lowest()
+                return output._replace(metrics={**output.metrics, "cluster": cluster})
+
+            return dataclasses.replace(scored, finish=finish)
+
+        return Personalization(
+            "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True
+        )
 
 
 class Losses(NamedTuple):
@@ -343,32 +366,3 @@ class _ClusterServer:
         # A model that nobody takes is not made infinitely attractive.
         relative = tf.maximum(self._k * shares, 0.01)
         return self._params.balance * left * tf.math.log(relative)
-
-
-def personalization(task: Task, k: int) -> Personalization:
-    """Returns the choice of a model by its loss on the personalization part.
-
-    Candidate `0` is the first cluster's model, `chosen` the client's.
-    """
-
-    def first(broadcast, client_state):
-        models, _ = broadcast
-        return _model(models, 0), no_losses(models, k)
-
-    def work(evaluation_parts, personalization_part):
-        scored = scoring.two_candidates(
-            task,
-            evaluation_parts,
-            first,
-            lambda losses: losses.model(losses.lowest()),
-            (loss_pass(task, personalization_part),),
-        )
-
-        def finish(carry):
-            output = scored.finish(carry)
-            cluster = carry.memory.lowest()
-            return output._replace(metrics={**output.metrics, "cluster": cluster})
-
-        return dataclasses.replace(scored, finish=finish)
-
-    return Personalization("hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True)

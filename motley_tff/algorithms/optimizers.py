@@ -156,15 +156,11 @@ class Sgd:
     """
 
     def __init__(self, learning_rate: float, momentum: float = 0.0, nesterov: bool = False):
-        # Where several runs are trained at once, they are tensors of a graph.
-        if not tf.is_symbolic_tensor(learning_rate) and learning_rate < 0.0:
-            raise ValueError(f"learning_rate must be at least 0, found {learning_rate}")
-        if not tf.is_symbolic_tensor(momentum) and not 0.0 <= momentum <= 1.0:
-            raise ValueError(f"momentum must be in [0, 1], found {momentum}")
         self._rate, self._momentum, self._nesterov = learning_rate, momentum, nesterov
 
     @property
     def _has_momentum(self) -> bool:
+        # Where several runs are trained at once, it is a tensor of a graph.
         return tf.is_symbolic_tensor(self._momentum) or self._momentum > 0.0
 
     def initialize(self, specs: Any) -> Any:
@@ -215,9 +211,8 @@ def builder(name: str) -> Callable[..., Any]:
 
 
 def build_optimizer(config: OptimizerConfig) -> Any:
-    """Returns the `tff.learning.optimizers.Optimizer` of a config, or raises a UserError."""
+    """Returns the `tff.learning.optimizers.Optimizer` of a config whose numbers `options.checked`
+    looked at; UserError if its name or a parameter's is unknown.
+    """
     _check_parameters(config)
-    try:
-        return builder(config.name)(config.learning_rate, **config.parameters)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"optimizer {config.name!r}", str(error)) from error
+    return builder(config.name)(config.learning_rate, **config.parameters)

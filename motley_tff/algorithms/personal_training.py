@@ -79,8 +79,23 @@ class SiloAlgorithm(fedavg.FedAvg):
         return dataclasses.replace(self, personal_optimizer=self.personal)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
-        """Returns how the silos' own models are scored."""
-        return personalization(task, built)
+        """Returns the scoring of the models that were trained for each silo; nothing is trained.
+
+        Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
+        """
+        personal_model, labels = built.personal_model, candidate_labels.PERSONAL
+        if personal_model is None:
+            raise ValueError(f"{built.name!r} trains no personal models.")
+
+        def first(weights, state):
+            return tuple(built.global_model(weights)), tuple(personal_model(weights, state))
+
+        def work(evaluation_parts, personalization_part):
+            return scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
+
+        return Personalization(
+            "personal", labels, work, wants_server_weights=True, scores_train=True
+        )
 
     def trainer(
         self,
@@ -344,24 +359,6 @@ class SharedLayers:
             shared=layers,
             shared_optimizer=build_optimizer(params.server_optimizer) if layers else None,
         )
-
-
-def personalization(task: Task, training: Algorithm) -> Personalization:
-    """Returns the scoring of the models that were trained for each silo; nothing is trained.
-
-    Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
-    """
-    personal_model, labels = training.personal_model, candidate_labels.PERSONAL
-    if personal_model is None:
-        raise ValueError(f"{training.name!r} trains no personal models.")
-
-    def first(weights, state):
-        return tuple(training.global_model(weights)), tuple(personal_model(weights, state))
-
-    def work(evaluation_parts, personalization_part):
-        return scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
-
-    return Personalization("personal", labels, work, wants_server_weights=True, scores_train=True)
 
 
 def place(num_silos: int, client: Client) -> tf.Tensor:

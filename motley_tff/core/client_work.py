@@ -115,15 +115,6 @@ class Pass:
     begin: Callable[[Any], Any] = unchanged
     end: Callable[[Any], Any] = unchanged
 
-    def __post_init__(self):
-        if self.batch_size < 1 or self.num_epochs < 0:
-            raise ValueError(
-                f"Expected batch_size >= 1 and num_epochs >= 0, found {self.batch_size} and "
-                f"{self.num_epochs}."
-            )
-        if self.num_steps is not None and self.num_steps < 1:
-            raise ValueError(f"Expected num_steps >= 1, found {self.num_steps}.")
-
     def within(self, field: str) -> Pass:
         """Returns the pass over a larger carry, which has this pass's own carry in a field."""
 

@@ -34,9 +34,13 @@ class Clients(abc.ABC):
 
     Attributes:
       in_graph: Whether `load` works inside a graph.
+      nbytes: Bytes of all examples if they are in memory, else None.
+      sizes: `{client id: about how many examples it has}`, to share out work; empty if unknown.
     """
 
     in_graph = False
+    nbytes: int | None = None
+    sizes: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, ids: Sequence[str], spec: PartsSpec):
         self.ids = tuple(ids)
@@ -60,16 +64,6 @@ class Clients(abc.ABC):
         """Returns one client's parts from a string tensor, inside a graph."""
         raise NotImplementedError(f"{type(self).__name__} holds arrays; use `fetch`.")
 
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of all examples if they are in memory, else None."""
-        return None
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """`{client id: about how many examples it has}`, to share out work; empty if unknown."""
-        return {}
-
 
 class InMemoryClients(Clients):
     """Clients whose arrays are in this process: `{client id: {part: {field: array [n, ...]}}}`.
@@ -89,21 +83,9 @@ class InMemoryClients(Clients):
                     f"Client {client_id!r} has data of type {_spec_of(parts)}, "
                     f"expected {self.spec} as for the first client."
                 )
-
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of all examples."""
-        return sum(
-            array.nbytes
-            for parts in self._data.values()
-            for examples in parts.values()
-            for array in examples.values()
-        )
-
-    @functools.cached_property
-    def sizes(self) -> Mapping[str, int]:
-        """Examples of each client, all parts together."""
-        return {i: sum(map(num_rows, parts.values())) for i, parts in self._data.items()}
+        every = [examples for parts in data.values() for examples in parts.values()]
+        self.nbytes = sum(array.nbytes for examples in every for array in examples.values())
+        self.sizes = {i: sum(map(num_rows, parts.values())) for i, parts in data.items()}
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's arrays."""
@@ -125,15 +107,10 @@ class InGraphClients(Clients):
         load: Callable[[tf.Tensor], Parts],
         sizes: Mapping[str, int] = MappingProxyType({}),
     ):
-        self._load, self._sizes = load, sizes
+        self._load, self.sizes = load, sizes
         traced = tf.function(load, input_signature=[tf.TensorSpec([], tf.string)])
         self._fetch = traced.get_concrete_function()
         super().__init__(ids, _spec_of(self._fetch.structured_outputs))
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Examples of clients, where that is known."""
-        return self._sizes
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""
@@ -158,20 +135,12 @@ class DerivedClients(Clients):
 
     def __init__(self, source: Clients, change: Callable[[Parts, tf.Tensor], Parts]):
         self._source, self._change, self.in_graph = source, change, source.in_graph
+        # What is derived is taken to be as large as its source.
+        self.nbytes, self.sizes = source.nbytes, source.sizes
         id_type = tf.TensorSpec([], tf.string)
         traced = tf.function(change, autograph=False)
         self._derived = traced.get_concrete_function(source.spec, id_type)
         super().__init__(source.ids, _spec_of(self._derived.structured_outputs))
-
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of the source, which what is derived from it is taken to be like."""
-        return self._source.nbytes
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Examples of the source's clients."""
-        return self._source.sizes
 
     def fetch(self, client_id: str) -> Parts:
         """Returns one client's parts as eager tensors."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.algorithms import FedAvg, HypCluster, hypcluster, optimizers
+from motley_tff.algorithms import FedAvg, HypCluster, optimizers
 from tests import toy
 from tests.errors import refused
 
@@ -42,7 +42,8 @@ def _train(task, params, values, rounds=1, **own):
 
 def _choices(task, weights, ids=None):
     """Returns what the evaluation says of clients that choose between two models."""
-    work = hypcluster.personalization(task, 2).work(("evaluation",), "personalization")
+    choice = HypCluster(num_clusters=2).personalization(task, None)
+    work = choice.work(("evaluation",), "personalization")
     # Beside the models the server sends each one's popularity, which only training looks at.
     broadcast = (np.array(weights, np.float32)[:, None, None],), np.array([0.0, 9.0], np.float32)
     return toy.evaluate(task, work, broadcast, ids)

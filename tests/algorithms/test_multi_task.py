@@ -12,7 +12,7 @@ import scipy.linalg
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import FedAvg, MrMtl, PerFedAvg, mocha, optimizers, personal_training
+from motley_tff.algorithms import FedAvg, MrMtl, PerFedAvg, mocha, optimizers
 from motley_tff.core import options
 from tests import toy
 from tests.errors import refused
@@ -233,9 +233,8 @@ def test_relations_of_models_that_are_all_zero():
 def test_scoring_of_personal_models(task):
     algorithm = _built("ditto", task, **{"lambda": 0.7})
     weights, states, models = _train(task, algorithm)
-    work = personal_training.personalization(task, algorithm).work(
-        ("valid", "test", "train"), "train"
-    )
+    scoring = algorithms.Ditto().personalization(task, algorithm)
+    work = scoring.work(("valid", "test", "train"), "train")
     metrics = toy.evaluate(task, work, weights, ("a",), [states["a"]])["a"]
     numbers = np.array([1.0, 3.0])
     expected = [

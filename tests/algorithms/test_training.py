@@ -5,6 +5,7 @@ import pytest
 
 from motley_tff.algorithms import FedAvg, FedProx, FedSgd, optimizers
 from motley_tff.backends import base
+from motley_tff.core import options
 from tests import toy
 from tests.errors import refused
 
@@ -133,7 +134,7 @@ def test_divergence_names_round_and_client():
 
 
 def test_bad_optimizer_values_are_user_errors():
-    with refused("momentum", "2.0"):
-        optimizers.build_optimizer(_config("momentum", 1.0, momentum=2.0))
+    with refused("server_optimizer.momentum", 2.0, "below 1"):
+        options.checked(_params(server=_config("momentum", 1.0, momentum=2.0)))
     with refused("optimizer", "sdg", "yogi"):
         optimizers.build_optimizer(_config("sdg"))

@@ -32,7 +32,6 @@ from motley_tff.algorithms import (
     PersFL,
     PFedMe,
     ProximalFineTuning,
-    hypcluster,
     optimizers,
 )
 from motley_tff.backends import sequential, vectorized
@@ -374,7 +373,7 @@ PERSONALIZATIONS = {
     "proximal": lambda task: ProximalFineTuning(
         _config("sgd", 1.0), (0.1, 0.2), max_epochs=2, batch_size=4, strength=0.5
     ).build(task),
-    "hypcluster": lambda task: hypcluster.personalization(task, 3),
+    "hypcluster": lambda task: HypCluster(num_clusters=3).personalization(task, None),
     "knn_per": lambda task: KnnPer((2, 5), (0.3, 1.0)).build(task),
     "finetuning_last_layer": lambda task: FineTuning(
         _config("sgd", 1.0), (0.1,), 2, batch_size=4, last_layer=True

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import personal_training
+from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.backends import base, stacking
 from motley_tff.core import random_streams
 from tests import toy
@@ -128,7 +128,8 @@ def test_personal_models_are_scored_alike(backend, name, silos):
             )
             for i in range(len(ids))
         ]
-        work = personal_training.personalization(silos, algorithm).work(("valid", "train"), "train")
+        scoring = SiloAlgorithm().personalization(silos, algorithm)
+        work = scoring.work(("valid", "train"), "train")
         key = random_streams.key(5, "personalization", 3)
         return list(
             backend.map_clients(

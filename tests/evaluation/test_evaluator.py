@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FineTuning, Local, optimizers, personal_training
+from motley_tff.algorithms import FineTuning, Local, optimizers
 from motley_tff.backends import sequential
 from motley_tff.core import clients
 from motley_tff.evaluation.config import EvaluationConfig
@@ -141,7 +141,7 @@ def test_silos_validate_on_their_validation_part():
 def test_models_that_are_personalized_in_training_have_no_set_to_cut():
     silos = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
     built = Local().build(silos, silos.model.initial_weights(0))
-    personal = personal_training.personalization(silos, built)
+    personal = Local().personalization(silos, built)
     config = EvaluationConfig(personalization_fractions=(0.5,))
     with refused("personalization_fractions", (0.5,), "1"):
         Evaluator(config, sequential.SequentialBackend(), silos, personal, 1)
