@@ -5,11 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from absl.testing import flagsaver
 
-from motley_tff import algorithms
+from datasets.options import DataOptions
+from motley_tff import algorithms, commandline
 from motley_tff.algorithms import optimizers
 from motley_tff.commandline.parsing import EVERYDAY
-from motley_tff.experiment.config import DEVICES_A_ROUND
+from motley_tff.core import options
+from tests.contracts import in_process
 from tests.errors import refused
 from tests.trainers import programs
 from trainers import TRAINERS, algorithm_flags, config, program
@@ -32,8 +35,6 @@ PUBLISHED = {
     "base_random_seed": 0,
     "use_synthetic_data": False,
 }
-# What a flag at None stands for.
-_STANDS_FOR = {"clients_per_train_round": DEVICES_A_ROUND}
 HYPCLUSTER = {
     **{n: v for n, v in PUBLISHED.items() if "finetune" not in n and "weights" not in n},
     "num_clusters": 1,
@@ -51,34 +52,14 @@ def test_optimizer_flags_are_the_optimizers_parameters():
 
 @pytest.mark.parametrize(
     ("trainer", "published"),
-    [
-        ("finetuning_trainer", PUBLISHED),
-        ("hypcluster_trainer", HYPCLUSTER),
-    ],
+    [("finetuning_trainer", PUBLISHED), ("hypcluster_trainer", HYPCLUSTER)],
 )
 def test_published_flags_keep_names_and_defaults(trainer, published):
-    code = (
-        f"import sys; from absl import flags; from trainers import {trainer}; "
-        "print({n: flags.FLAGS[n].default for n in "
-        f"{list(published)!r}"
-        "}); assert 'tensorflow' not in sys.modules"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, env=programs.environment(), check=True,
-    )  # fmt: skip
-    printed = {n: _STANDS_FOR.get(n) if v is None else v for n, v in eval(result.stdout).items()}
-    assert printed == published
+    defaults = {"experiment_name": None, **config.default_flags(trainer)}
+    assert {name: defaults[name] for name in published} == published
 
 
 def test_flags_of_one_data_set_reach_it():
-    code = (
-        "import sys; from motley_tff import commandline; "
-        "from motley_tff.core import options; from trainers import config, finetuning_trainer; "
-        "commandline.parse(sys.argv); "
-        "owned = [o for o in options.options(datasets.DataOptions) if o.owners]; "
-        "o = config.data_options(); print({n.field: getattr(o, n.field) for n in owned})"
-    )
     expected = {
         "adni_split": "published", "gld23k": True, "group_key": "series", "l2_reg": 0.5,
         "mask_padding": True, "min_characters": 150, "shakespeare_split": "snippets",
@@ -90,21 +71,11 @@ def test_flags_of_one_data_set_reach_it():
     }  # fmt: skip
     texts = {n: ",".join(map(str, v)) if isinstance(v, tuple) else v for n, v in expected.items()}
     arguments = [f"--{name}={text}" for name, text in texts.items()]
-    result = subprocess.run(
-        [sys.executable, "-c", "import datasets, " + code.removeprefix("import "),
-         "--experiment_name=x", "--dataset_name=emnist", *arguments],
-        capture_output=True, text=True, env=programs.environment(), check=True,
-    )  # fmt: skip
-    assert eval(result.stdout) == expected
-
-
-def test_another_data_sets_flag_is_refused_before_anything_is_written(tmp_path):
-    _, stderr = programs.run(
-        "finetuning_trainer", tmp_path, "--experiment_name=x", "--dataset_name=stackoverflow",
-        "--use_synthetic_data", "--only_digits", status=2,
-    )  # fmt: skip
-    assert "--only_digits=True: " in stderr and "--dataset_name=emnist, not stackoverflow" in stderr
-    assert not list(tmp_path.iterdir())
+    owned = [option.field for option in options.options(DataOptions) if option.owners]
+    with in_process.opened("finetuning_trainer"), flagsaver.flagsaver():
+        commandline.parse(["", "--experiment_name=x", "--dataset_name=emnist", *arguments])
+        read = config.data_options()
+    assert {field: getattr(read, field) for field in owned} == expected
 
 
 def test_no_temporary_directory_is_one_line(monkeypatch):

@@ -46,20 +46,3 @@ def test_warm_start_from_a_run(trained, tmp_path):
     warm = programs.table(tmp_path, "warm", "clients")
     for column in ("baseline", "personalized"):
         np.testing.assert_allclose(warm[column], first[column], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--coefficients=1.5"], "above 0 and at most 1"),
-        (["--coefficients=0,0.5"], "above 0 and at most 1"),
-        (["--coefficients=half"], "above 0 and at most 1"),
-        (["--num_neighbors=0"], "whole number from 1 to 1,000"),
-        (["--num_neighbors=5,5"], "different"),
-        (["--num_neighbors=" + "9" * 5000], "whole number from 1 to 1,000"),
-        (["--total_rounds=0"], "--path_to_initial_model_weights"),
-    ],
-)
-def test_bad_flags_are_one_line(tmp_path, flags, words):
-    _, stderr = run(tmp_path, "--experiment_name=x", *SCHOOL, *flags, status=2)
-    assert stderr.count("\n") == 1 and words in stderr

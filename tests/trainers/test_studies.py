@@ -1,7 +1,6 @@
 """What every trainer can look at beside its tables, from the command line."""
 
 import numpy as np
-import pytest
 
 from tests.contracts import in_process
 from tests.trainers import programs
@@ -67,28 +66,3 @@ def test_a_warm_start_is_counted(tmp_path):
     ]
     assert before.bytes_down.sum() + rounds.bytes_down.sum() == total
     assert (before[["seconds", "num_clients", "train_loss"]] > 0).all(axis=None)
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--acceptance=sometimes"], "expected always, min_examples:N"),
-        (["--acceptance=always,always"], "different"),
-        (["--personalization_fraction=0"], "above 0 and at most 1"),
-        (["--personalization_fraction=1,1.0"], "different"),
-        (["--personalization_fraction=half"], "above 0 and at most 1"),
-        (["--dropout_rate=1"], "dropout_rate"),
-        (["--straggler_rate=-1"], "straggler_rate"),
-        (["--partition=random"], "partition"),
-        (["--algorithm=centralized", "--dropout_rate=0.5"], "--dropout_rate=0.5"),
-        (["--acceptance=validated:0.5"], "validated:0.5"),
-        (["--export_scores"], "expected a task of labels, such as emnist or vehicle"),
-    ],
-)
-def test_bad_flags_are_one_line(tmp_path, flags, words):
-    _, stderr = programs.run(
-        "finetuning_trainer", tmp_path, "--dataset_name=school", "--experiment_name=x", *SILOS,
-        *flags, status=2,
-    )  # fmt: skip
-    assert stderr.count("\n") == 1 and words in stderr
-    assert not (tmp_path / "x" / "summary.csv").exists()
