@@ -111,17 +111,13 @@ def test_what_cannot_be_attacked():
         _attacked(_scalar(), "label_flip:0.2")
     task = toy.classifier_task()
     models = [task.model.initial_weights(i) for i in range(2)]
-    built = HypCluster(num_clusters=2).build(task, models)
-    with refused("attack", "sign_flip:0.2:1", "one model's change"):
-        attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
-    # Its updates have a client's place beside the model's change.
+    several, one = (HypCluster(num_clusters=k).build(task, models[:k]) for k in (2, 1))
+    # MR-MTL's updates have a client's place beside the model's change.
     silos = toy.classifier_silos()
-    built = MrMtl().build(silos, silos.model.initial_weights(0))
-    with refused("attack", "sign_flip:0.2:1", "one model's change"):
-        attacks.attacked(built, silos, attacks.parse("sign_flip:0.2:1"), 0)
-    built = HypCluster(num_clusters=1).build(task, models[:1])
-    with refused("attack", "sign_flip:0.2:1", "one model's change"):
-        attacks.attacked(built, task, attacks.parse("sign_flip:0.2:1"), 0)
+    placed = MrMtl().build(silos, silos.model.initial_weights(0))
+    for built, its_task in ((several, task), (one, task), (placed, silos)):
+        with refused("attack", "sign_flip:0.2:1", "one model's change"):
+            attacks.attacked(built, its_task, attacks.parse("sign_flip:0.2:1"), 0)
 
 
 @pytest.mark.parametrize(

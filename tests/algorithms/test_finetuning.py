@@ -1,14 +1,17 @@
-"""Fine-tuning curves against arithmetic, and what a candidate may depend on."""
+"""Fine-tuning's curves by hand, with LP-FT's and proximal ones, their limits, and what a candidate
+may depend on.
+"""
 
 import numpy as np
 import pytest
 
-from motley_tff.algorithms import FineTuning, optimizers
+from motley_tff.algorithms import FineTuning, LpFt, ProximalFineTuning, optimizers
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 _SGD = optimizers.OptimizerConfig("sgd", 1.0)
+_MOMENTUM = optimizers.OptimizerConfig("momentum", 1.0, {"momentum": 0.5})
 
 
 def curves(task, params, weights):
@@ -46,6 +49,38 @@ def test_curves_by_hand(rates, epochs, reached):
 def test_labels_of_several_rates():
     labels = ("0", "lr0.5_epoch1", "lr0.5_epoch2", "lr1.0_epoch1", "lr1.0_epoch2")
     assert FineTuning(_SGD, (0.5, 1.0), 2).candidates == labels
+
+
+def test_lp_ft_by_hand():
+    # Personalization at 2, evaluation at 4, rate .5: h = 1; then b and h step together to .5, 1.5.
+    task = toy.with_pair(toy.scalar_task({"a": [0.0]}, {"v": ([2.0], [4.0])}))
+    params = LpFt(_SGD, (0.5,), 2, probing_epochs=1)
+    losses = curves(task, params, task.model.initial_weights(0))["loss"]
+    np.testing.assert_allclose(losses, [0.5 * (4 - s) ** 2 for s in (0, 1, 2)], rtol=1e-6)
+
+
+def test_the_pull_by_hand():
+    """w = 0, x = 1, rate .1, strength 2: w = .1, then .1 + .1 * (.9 - 2 * .1) = .17."""
+    task = toy.scalar_task({"a": [0.0]}, {"v": ([1.0], [1.0])})
+    params = ProximalFineTuning(_SGD, (0.1,), 2, 1, strength=2.0)
+    losses = curves(task, params, task.model.initial_weights(0))["loss"]
+    np.testing.assert_allclose(losses, [0.5, 0.5 * 0.9**2, 0.5 * 0.83**2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "last_layer"),
+    [
+        (LpFt, {"probing_epochs": 0}, False),
+        (LpFt, {"probing_epochs": 2}, True),
+        (ProximalFineTuning, {"strength": 0.0}, False),
+    ],
+)
+def test_limits(classes, kind, own, last_layer):
+    weights, shared = classes.model.initial_weights(0), (_MOMENTUM, (0.1, 0.3), 2, 3)
+    limit = FineTuning(*shared, last_layer=last_layer)
+    losses, expected = (curves(classes, p, weights)["loss"] for p in (kind(*shared, **own), limit))
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert kind(*shared, **own).candidates == limit.candidates
 
 
 def test_a_candidate_does_not_depend_on_other_rates(classes):

@@ -168,7 +168,3 @@ def test_distances_by_matrix_product_are_the_same():
 def test_labels_of_candidates():
     assert KnnPer((10,), (0.1, 1.0)).candidates == ("0", "c0.1", "c1")
     assert PARAMS.candidates == ("0", "k3_c0.25", "k3_c1", "k10_c0.25", "k10_c1")
-
-
-def test_defaults():
-    assert KnnPer() == KnnPer((10,), tuple(i / 10 for i in range(1, 11)))

@@ -112,15 +112,11 @@ def test_mr_mtl_is_the_mean_of_all_silos_whoever_answers(task):
         (("sgd", 1.0, {}), True),
         (("fedavgm", 1.0, {"momentum": 0.9}), True),
         (("momentum", 0.1, {"momentum": 0.9}), True),
-        (("momentum", 1.0, {"momentum": 0.0}), True),
         (("sgd", 0.5, {}), False),
         (("fedavgm", 10.0, {"momentum": 0.9}), False),
         (("momentum", 1.0, {"momentum": 0.9}), False),
-        (("momentum", 0.1, {"momentum": 0.0}), False),
         (("sgd", 1.0, {"momentum": 0.9}), False),
         (("adam", 1.0, {}), False),
-        (("yogi", 1.0, {}), False),
-        (("adagrad", 1.0, {}), False),
     ],
 )
 def test_mr_mtl_wants_a_server_that_makes_the_mean(server, is_mean, task):
@@ -145,9 +141,7 @@ def test_a_mean_that_lags_comes_when_personal_models_rest(server, task):
 def test_per_fedavg_adapts_by_plain_steps(task):
     adam = optimizers.OptimizerConfig("adam", 0.1)
     with refused("personal_optimizer", "adam", "sgd", "personalization.optimizer"):
-        toy.like(_PARAMS, PerFedAvg, personal_optimizer=adam).build(
-            task, task.model.initial_weights(0)
-        )
+        PerFedAvg(personal_optimizer=adam).build(task, task.model.initial_weights(0))
 
 
 def test_apfl_by_hand(task):
@@ -165,6 +159,18 @@ def test_apfl_by_hand(task):
         w = np.average(mine, weights=SIZES)
     np.testing.assert_allclose(_numbers(models), 0.4 * v + 0.6 * w, rtol=1e-6)
     np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
+
+
+def test_fedrep_by_hand(task):
+    pair = toy.with_pair(task)
+    weights, states, _ = _train(pair, _built("fedrep", pair, head_epochs=2))
+    shared, heads = 0.0, np.zeros(2)
+    for _ in range(ROUNDS):
+        for _ in range(2):
+            heads += RATE * (MEANS - shared - heads)
+        shared = np.average(shared + RATE * (MEANS - shared - heads), weights=SIZES)
+    np.testing.assert_allclose(weights[1][0].item(), shared, rtol=1e-5)
+    np.testing.assert_allclose(_numbers(states), heads, rtol=1e-5)
 
 
 def test_pfedme_by_hand(task):
@@ -214,6 +220,8 @@ def test_mocha_by_hand(task):
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4), (5, 1)])
 def test_relations(shape):
+    zero = mocha.relations((tf.zeros(shape),))  # As in the first round of a linear model.
+    np.testing.assert_allclose(zero, np.eye(shape[0]) / shape[0], atol=1e-6)
     w = np.random.default_rng(0).normal(size=shape)
     relations = mocha.relations(
         (tf.constant(w[:, :1], tf.float32), tf.constant(w[:, 1:], tf.float32))
@@ -222,12 +230,6 @@ def test_relations(shape):
     if shape[0] <= shape[1]:
         root = scipy.linalg.sqrtm(w @ w.T).real
         np.testing.assert_allclose(relations, root / np.trace(root), atol=1e-5)
-
-
-def test_relations_of_models_that_are_all_zero():
-    """As in the first round of a linear model: no relation, not a number that is none."""
-    relations = mocha.relations((tf.zeros([4, 2]),))
-    np.testing.assert_allclose(relations, np.eye(4) / 4, atol=1e-6)
 
 
 def test_scoring_of_personal_models(task):

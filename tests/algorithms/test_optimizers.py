@@ -39,13 +39,19 @@ def test_sgd_is_kerass(momentum, nesterov):
             np.testing.assert_allclose(weight, other.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_adagrad_by_its_formula():
-    """Epsilon is inside the root; Duchi et al. have it outside."""
-    weight, total, epsilon = START[1].astype(np.float64), 0.1, 0.5
-    path = steps("adagrad", epsilon=epsilon)
+@pytest.mark.parametrize("name", ["adagrad", "rmsprop"])
+def test_by_its_formula(name):
+    """Adagrad's epsilon is inside the root; Duchi et al. have it outside."""
+    decay, epsilon, is_adagrad = 0.8, 0.01, name == "adagrad"
+    weight, total = START[1].astype(np.float64), 0.1 if is_adagrad else 0.0
+    path = steps(name, epsilon=epsilon, **({} if is_adagrad else {"decay": decay}))
     for (_, gradient), (_, mine) in zip(GRADIENTS, path, strict=True):
-        total = total + gradient**2
-        weight = weight - RATE * gradient / np.sqrt(total + epsilon)
+        if is_adagrad:
+            total = total + gradient**2
+            weight = weight - RATE * gradient / np.sqrt(total + epsilon)
+        else:
+            total = decay * total + (1 - decay) * gradient**2
+            weight = weight - RATE * gradient / (np.sqrt(total) + epsilon)
         np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)
 
 
@@ -59,13 +65,3 @@ def test_rmsprop_is_kerass_legacy_one():
         lengths.append(variable.numpy() / (mine - START[1]))
     np.testing.assert_allclose(lengths[0], 1, rtol=1e-3)
     np.testing.assert_allclose(1 / lengths[1], 760, rtol=1e-2)
-
-
-def test_rmsprop_by_its_formula():
-    decay, epsilon = 0.8, 0.01
-    weight, mean = START[1].astype(np.float64), 0.0
-    path = steps("rmsprop", decay=decay, epsilon=epsilon)
-    for (_, gradient), (_, mine) in zip(GRADIENTS, path, strict=True):
-        mean = decay * mean + (1 - decay) * gradient**2
-        weight = weight - RATE * gradient / (np.sqrt(mean) + epsilon)
-        np.testing.assert_allclose(mine, weight, rtol=1e-4, atol=1e-6)

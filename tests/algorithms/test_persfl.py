@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from motley_tff.algorithms import FineTuning, PersFL, ProximalFineTuning, optimizers
+from motley_tff.algorithms import FineTuning, PersFL, optimizers
 from motley_tff.backends import vectorized
 from motley_tff.core import clients, functional_model
 from tests import toy
@@ -135,20 +135,3 @@ def test_needs_classes():
     built = PersFL().build(task, task.model.initial_weights(0))
     with refused("algorithm", "persfl", "classes"):
         PersFL().personalization(task, built)
-
-
-def test_proximal_strength_zero_is_fine_tuning_bit_for_bit(silos, weights):
-    none, some = (
-        _curves(silos, ProximalFineTuning(_RATE, (0.1,), 2, 4, strength=s).build(silos), weights[0])
-        for s in (0.0, 2.0)
-    )
-    np.testing.assert_array_equal(none, _curves(silos, _LOCAL.build(silos), weights[0]))
-    assert not np.array_equal(some, none)
-
-
-def test_the_pull_by_hand():
-    """w = 0, x = 1, rate .1, strength 2: w = .1, then .1 + .1 * (.9 - 2 * .1) = .17."""
-    task = toy.scalar_task({"a": [1.0]}, setting="cross_silo")
-    tuned = ProximalFineTuning(_RATE, (0.1,), 2, 1, strength=2.0).build(task)
-    (curve,) = _curves(task, tuned, task.model.initial_weights(0))
-    np.testing.assert_allclose(curve, [0.5, 0.5 * 0.9**2, 0.5 * 0.83**2], rtol=1e-5)

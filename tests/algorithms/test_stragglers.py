@@ -45,12 +45,6 @@ def test_half_of_the_clients_straggle_and_stop_after_some_of_their_steps():
     assert late.min() >= 1 and late.mean() == pytest.approx(11.5, abs=0.01)
 
 
-def test_without_stragglers_nothing_changes():
-    task = toy.scalar_task({"a": [1.0]})
-    algorithm = _PARAMS.build(task, task.model.initial_weights(0))
-    assert stragglers.slowed(algorithm, 0.0) is algorithm
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "backend"), [("ditto", "vectorized"), ("hypcluster", "tff")])
 def test_backends_agree(name, backend):
@@ -90,10 +84,5 @@ def test_central_training_is_gradient_descent_on_everything():
     finals = [run.process.weights(state)[0][0, 0] for state in run.states]
     np.testing.assert_allclose(finals, [2.0, 3.0])
     assert algorithm.bytes_per_client == (0, 0)
-
-
-def test_central_training_wants_one_client():
-    task = toy.scalar_task({"a": [1.0], "b": [2.0]})
-    params = Centralized(_SGD, _SERVER)
-    with pytest.raises(ValueError, match="one training client, found 2"):
-        params.build(task, task.model.initial_weights(0))
+    with pytest.raises(ValueError, match="found 2"):
+        params.build(toy.scalar_task({"a": [1.0], "b": [2.0]}), task.model.initial_weights(0))

@@ -1,9 +1,10 @@
-"""FedAvg, FedProx and FedSGD against arithmetic on a one-weight model, and their limits."""
+"""FedAvg, FedBABU, FedProx and FedSGD by hand on models of a weight or two, and their limits."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from motley_tff.algorithms import FedAvg, FedProx, FedSgd, optimizers
+from motley_tff.algorithms import FedAvg, FedBabu, FedProx, FedSgd, fedavg, optimizers
 from motley_tff.backends import base
 from motley_tff.core import options
 from tests import toy
@@ -41,36 +42,24 @@ def test_fedavg_by_hand():
     assert results[0].num_clients == 2
 
 
-def test_epochs_and_batches_by_hand():
-    # Batches of one example, all 2.0: w -> (w + 2) / 2, four times.
-    task = toy.scalar_task({"a": [2.0, 2.0]})
-    params = _params(epochs=2, batch_size=1)
-    weights, _ = train(task, params)
-    assert _value(weights) == pytest.approx(2 * (1 - 0.5**4))
-
-
-def test_batches_do_not_straddle_epochs():
-    # Ten, ten and five of 25, three times: nine steps halfway to 2. Straddling ones would be eight.
-    weights, _ = train(toy.scalar_task({"a": [2.0] * 25}), _params(epochs=3, batch_size=10))
-    assert _value(weights) == pytest.approx(2 * (1 - 0.5**9), rel=1e-6)
-
-
-def test_last_batch_is_dropped_for_silos():
-    # Three examples in batches of two: one step of the mean of some two, all equal.
-    task = toy.scalar_task({"a": [2.0] * 3}, drop_remainder=True)
-    params = _params(batch_size=2)
-    weights, _ = train(task, params)
-    assert _value(weights) == pytest.approx(1.0)
-    kept = toy.scalar_task({"a": [2.0] * 3})
-    weights, _ = train(kept, params)
-    assert _value(weights) == pytest.approx(1.5)
-
-
-def test_a_client_smaller_than_a_batch_has_one_batch():
-    task = toy.scalar_task({"a": [2.0] * 3}, drop_remainder=True)
-    params = _params(batch_size=10)
-    weights, _ = train(task, params)
-    assert _value(weights) == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("numbers", "drop_remainder", "batches", "expected"),
+    [
+        # Batches of one example, all 2: w -> (w + 2) / 2, four times.
+        (2, False, {"epochs": 2, "batch_size": 1}, 2 * (1 - 0.5**4)),
+        # Ten, ten and five of 25, three times. Batches across epochs would be eight.
+        (25, False, {"epochs": 3, "batch_size": 10}, 2 * (1 - 0.5**9)),
+        # Three examples in batches of two, whose short last one silos drop.
+        (3, True, {"batch_size": 2}, 1.0),
+        (3, False, {"batch_size": 2}, 1.5),
+        # A client smaller than a batch has one.
+        (3, True, {"batch_size": 10}, 1.0),
+    ],
+)
+def test_epochs_and_batches_by_hand(numbers, drop_remainder, batches, expected):
+    task = toy.scalar_task({"a": [2.0] * numbers}, drop_remainder=drop_remainder)
+    weights, _ = train(task, _params(**batches))
+    assert _value(weights) == pytest.approx(expected, rel=1e-6)
 
 
 def test_fedavgm_is_an_exponential_average():
@@ -85,20 +74,39 @@ def test_fedavgm_is_an_exponential_average():
     assert _value(weights) == pytest.approx(w, rel=1e-5)
 
 
-def test_momentum_is_heavy_ball():
-    task = toy.scalar_task({"a": [1.0]})
-    params = _params(1.0, _config("momentum", 0.5, momentum=0.9))
-    weights, _ = train(task, params, rounds=2)
-    # m = 1, w = .5; then m = .9 + .5, w = .5 + .7.
-    assert _value(weights) == pytest.approx(1.2, rel=1e-5)
+@pytest.mark.parametrize(
+    ("server", "rounds", "expected"),
+    [
+        # m = 1, w = .5; then m = .9 + .5, w = .5 + .7.
+        (("momentum", 0.5, {"momentum": 0.9}), 2, 1.2),
+        # Adam's first step is its learning rate in the gradient's direction (epsilon aside).
+        (("adam", 0.01, {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 1e-8}), 1, 0.01),
+    ],
+)
+def test_server_optimizers_by_hand(server, rounds, expected):
+    """One client at 1 and client rate 1: the change is 1 - w."""
+    params = _params(1.0, optimizers.OptimizerConfig(*server))
+    weights, _ = train(toy.scalar_task({"a": [1.0]}), params, rounds)
+    assert _value(weights) == pytest.approx(expected, rel=1e-4)
 
 
-def test_adam_by_hand():
-    # The first step of Adam is its learning rate in the gradient's direction (epsilon aside).
-    task = toy.scalar_task({"a": [1.0]})
-    params = _params(1.0, _config("adam", 0.01, beta_1=0.9, beta_2=0.99, epsilon=1e-8))
-    weights, _ = train(task, params)
-    assert _value(weights) == pytest.approx(0.01, rel=1e-4)
+def test_a_round_of_no_examples_changes_nothing():
+    nothing = fedavg.mean((tf.zeros([2]),), tf.constant(0.0))
+    np.testing.assert_array_equal(nothing[0], [0.0, 0.0])
+
+
+def test_fedbabu_by_hand():
+    """b is the body, h the head; clients' means are 2 (two numbers) and -1 (one)."""
+    task = toy.scalar_task({"a": [1.0, 3.0], "b": [-1.0]})
+    fedbabu, pair = toy.like(_params(), FedBabu), toy.with_pair(task)
+    algorithm = fedbabu.build(pair, pair.model.initial_weights(0))
+    assert algorithm.bytes_per_client == (4, 4)  # Of the body alone.
+    body, head = toy.train(pair, algorithm, rounds=3).weights
+    # The mean of the clients' means is 1, and half the way to it is gone each round.
+    np.testing.assert_allclose(body.item(), 1 - 0.5**3, rtol=1e-6)
+    assert head.item() == 0.0
+    with refused("algorithm", "fedbabu", "layers below"):
+        fedbabu.build(task, task.model.initial_weights(0))
 
 
 def _prox(params, strength):

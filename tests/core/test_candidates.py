@@ -8,28 +8,21 @@ from motley_tff.core import candidates
 ACCURACY = np.array([[0.5, 0.7, 0.6], [0.5, 0.4, 0.6], [0.2, 0.3, 0.2]])
 
 
-def test_global_takes_best_unweighted_mean():
-    # Means .4, .4667, .4667: a tie, which goes to the smaller epoch.
-    assert candidates.choose(ACCURACY, True) == 1
-
-
-def test_error_metrics_take_the_lowest():
-    assert candidates.choose(ACCURACY, False) == 0
-
-
-def test_baseline_can_be_left_out():
-    assert candidates.choose(ACCURACY, False, include_baseline=False) == 1
-
-
-def test_baseline_is_taken_when_alone():
-    assert candidates.choose(ACCURACY[:, :1], True, include_baseline=False) == 0
-
-
-def test_per_client():
-    np.testing.assert_array_equal(candidates.choose(ACCURACY, True, "per_client"), [1, 2, 1])
-    np.testing.assert_array_equal(
-        candidates.choose(ACCURACY, False, "per_client", include_baseline=False), [2, 1, 2]
-    )
+@pytest.mark.parametrize(
+    ("values", "higher_is_better", "tuning", "include_baseline", "chosen"),
+    [
+        # Means .4, .4667, .4667: a tie, which goes to the smaller epoch.
+        (ACCURACY, True, "global", True, 1),
+        (ACCURACY, False, "global", True, 0),
+        (ACCURACY, False, "global", False, 1),
+        (ACCURACY[:, :1], True, "global", False, 0),  # There is nothing else.
+        (ACCURACY, True, "per_client", True, [1, 2, 1]),
+        (ACCURACY, False, "per_client", False, [2, 1, 2]),
+    ],
+)
+def test_by_hand(values, higher_is_better, tuning, include_baseline, chosen):
+    actual = candidates.choose(values, higher_is_better, tuning, include_baseline)
+    np.testing.assert_array_equal(actual, chosen)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -38,12 +31,6 @@ def test_diverged_candidates_are_not_taken(bad):
     values[0, 1] = bad
     assert candidates.choose(values, True) == 2
     assert candidates.choose(values, True, "per_client")[0] == 2
-
-
-def test_a_client_without_a_score_has_no_say():
-    values = np.array([[0.1, 0.5], [0.1, 0.6], [np.nan, np.nan]])
-    assert candidates.choose(values, True) == 1
-    assert candidates.choose(values[2:], True) == 0
 
 
 def test_of_candidates_that_all_diverged_for_somebody_those_are_left_that_did_for_fewest():

@@ -3,48 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from motley_tff.core import candidate_labels
-from motley_tff.evaluation import client_scores, evaluate, parts, tables
-from motley_tff.tables import columns
+from motley_tff.evaluation import client_scores, evaluate, tables
 from tests import toy
 
 
 def _rows(*arguments):
     """Returns `{table: rows}`, which can be read more than once."""
     return {table: list(rows) for table, rows in tables.rows(*arguments).items()}
-
-
-def _report(task):
-    def scores(ids):
-        values = {
-            name: np.zeros((len(ids), 2), np.float32)
-            for name in ("loss", *(m.name for m in task.metrics))
-        }
-        sizes = np.ones(len(ids), np.int64)
-        return client_scores.ClientScores(tuple(ids), values, sizes, sizes)
-
-    by_split = {name: scores(task.splits[name].ids) for name in parts.SPLITS}
-    return _rows(task, ("0", "1"), by_split, "global", True)
-
-
-def test_the_reference_stands_beside_the_accuracy():
-    task = toy.classifier_task()
-    ids = task.test.ids
-    task = dataclasses.replace(task, reference={ids[0]: 0.25, ids[1]: 0.5})
-    report = _report(task)
-    cells = {row["client_id"]: row["reference"] for row in report["clients"]}
-    assert evaluate.client_cell(task, "007") == "toy:007"
-    assert cells[evaluate.client_cell(task, ids[0])] == 0.25
-    means = {row["split"]: row["reference_mean"] for row in report["summary"]}
-    assert means["test"] == pytest.approx(0.375)
-    assert "reference" in columns.names("clients")
-    assert "reference_mean" in columns.names("summary")
-
-
-def test_without_a_reference_the_cells_are_empty():
-    report = _report(toy.classifier_task())
-    assert {row["reference"] for row in report["clients"]} == {None}
-    assert [row["reference_mean"] for row in report["summary"]] == [None, None]
 
 
 # Three clients at the baseline and after one epoch: on validation data the epoch is better for the
@@ -82,20 +47,22 @@ def _of_test(rows):
 
 
 def test_rows_of_clients_by_hand():
-    task = _task()
+    task = dataclasses.replace(_task(), reference={"e0": 0.25, "e1": 0.5})
     report = _rows(task, ("0", "1"), _both(task, clusters=CLUSTERS), "global", True)
     first, second, third = _of_test(report["clients"])
     assert first == {
         "client_id": "toy:e0", "cluster_id": 1, "candidate": "1",
         "num_personalization_examples": 10, "num_evaluation_examples": 1, "metric": "accuracy",
         "higher_is_better": True, "baseline": 0.25, "personalized": 0.75, "delta": 0.5,
-        "is_hurt": False, "reference": None, "group": "x", "baseline_loss": 2.0,
+        "is_hurt": False, "reference": 0.25, "group": "x", "baseline_loss": 2.0,
         "personalized_loss": 1.0,
     }  # fmt: skip
     assert (second["delta"], second["is_hurt"], second["personalized_loss"]) == (-0.375, True, 3)
     assert (third["delta"], third["is_hurt"], third["group"]) == (0, False, "y")
     assert [row["cluster_id"] for row in (second, third)] == [2, 2]
+    assert third["reference"] is None
     assert [row["split"] for row in report["clients"]] == ["valid"] * 3 + ["test"] * 3
+    assert [row["reference_mean"] for row in report["summary"]] == [None, pytest.approx(0.375)]
 
 
 def test_who_is_unscored_and_whose_model_diverged():
@@ -209,8 +176,3 @@ def test_scores_of_examples_and_of_others_data():
     assert [row["ood_value"] for row in _of_test(report["candidates"])][:3] == [0.5, 0.25, 0.25]
     assert report["summary"][1]["ood_baseline_mean"] == pytest.approx(0.5)
     assert report["summary"][1]["ood_personalized_mean"] == pytest.approx(1.125 / 3)
-
-
-def test_the_label_of_clients_who_differ():
-    assert candidate_labels.of_clients(["2"]) == "2"
-    assert candidate_labels.of_clients(np.array(["0", "2"], object)) == "per_client"
