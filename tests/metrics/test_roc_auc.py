@@ -1,10 +1,12 @@
-"""ROC-AUC over clients: the article's four cases, by hand, and clients of one class."""
+"""ROC-AUC over clients: the article's four cases, by hand, clients of one class, and laws."""
 
 import math
 import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from sklearn import metrics as sklearn_metrics
 
 from motley_tff.metrics import roc_auc
 
@@ -51,12 +53,6 @@ def test_the_four_cases(sorted_negatives, sorted_positives, verdict, own):
         # Clients have as many of each: all averages are one.
         np.testing.assert_allclose(summary[1:], summary.pooled, atol=0.005)
         np.testing.assert_allclose(clients.roc_auc, own, atol=0.04)
-
-
-def test_by_hand():
-    # Pairs (positive, negative): 3 > 1, 3 > 2, 2 > 1, 2 = 2.
-    labels, scores = np.array([0, 1, 0, 1]), np.array([1.0, 3.0, 2.0, 2.0])
-    assert roc_auc.roc_auc(labels, scores) == 3.5 / 4
 
 
 def test_three_clients_with_weights_by_hand():
@@ -115,3 +111,65 @@ def test_clients_whose_scores_are_not_finite_are_left_out():
     assert list(roc_auc.of_clients(ids, labels, scores).client_ids) == ["b"]
     assert np.isnan(roc_auc.summarize(ids, labels, np.full(4, np.inf))).all()
     assert roc_auc.homogeneity(ids, scores).is_alike is None
+
+
+# Few values, so that many are tied, or any.
+SCORES = st.integers(-4, 4).map(float) | st.floats(-1e6, 1e6)
+
+
+@st.composite
+def examples(draw, clients="abc", both=True):
+    """Returns (client ids, labels, scores), of both classes if asked for."""
+    rows = st.tuples(st.sampled_from(clients), st.integers(0, 1), SCORES)
+    examples = draw(st.lists(rows, min_size=1, max_size=30))
+    if both:
+        examples += [(clients[0], label, draw(SCORES)) for label in (0, 1)]
+    return tuple(map(np.array, zip(*examples, strict=True)))
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+@given(examples())
+def test_scikit_learns_is_the_same(rows):
+    _, labels, scores = rows
+    assert roc_auc.roc_auc(labels, scores) == close(sklearn_metrics.roc_auc_score(labels, scores))
+
+
+@given(examples(both=False))
+def test_averages_lie_between_clients(rows):
+    ids, labels, scores = rows
+    clients = roc_auc.of_clients(ids, labels, scores)
+    summary = roc_auc.summarize(ids, labels, scores)
+    for row, client in enumerate(clients.client_ids):
+        mine = ids == client
+        assert clients.num_positives[row] + clients.num_negatives[row] == mine.sum()
+        assert clients.num_positives[row] == labels[mine].sum()
+        assert clients.roc_auc[row] == close(roc_auc.roc_auc(labels[mine], scores[mine]))
+    known = clients.roc_auc[~np.isnan(clients.roc_auc)]
+    assert np.all(np.isnan(clients.roc_auc) == (clients.num_positives * clients.num_negatives == 0))
+    if len(known):
+        averages = np.array(summary[1:])
+        assert np.all((known.min() - 1e-9 <= averages) & (averages <= known.max() + 1e-9))
+        assert 0 <= known.min() <= known.max() <= 1
+    else:
+        assert np.isnan(summary[1:]).all()
+
+
+@given(
+    st.lists(SCORES, min_size=1, max_size=6),
+    st.lists(st.lists(SCORES, min_size=1, max_size=6), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_the_right_weights_give_the_pooled_value(alike, others, alike_are_positive):
+    """Exactly, where clients have the very same scores in one class: the article's theorem."""
+    label = int(alike_are_positive)
+    rows = [(c, label, score) for c in range(len(others)) for score in alike]
+    rows += [(c, 1 - label, score) for c, own in enumerate(others) for score in own]
+    summary = roc_auc.summarize(*map(np.array, zip(*rows, strict=True)))
+    weighted = (
+        summary.weighted_by_negatives if alike_are_positive else summary.weighted_by_positives
+    )
+    assert weighted == close(summary.pooled)
+    assert summary.weighted_by_pairs == close(summary.pooled)

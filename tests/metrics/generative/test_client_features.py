@@ -71,10 +71,8 @@ def test_images_become_features(save):
     [
         ({"a": A, "b": np.ones((2, 3))}, " [b]", "3 features", "2 as client a"),
         ({"a": A, "b": A * np.nan}, " [b]", "nan", "finite"),
-        ({"a": A + np.inf}, " [a]", "infinite", "finite"),
         ({"a": A * 1e40}, " [a]", "larger", "1e+30"),
         ({"a": A, "b": A[:0]}, " [b]", "[0, 2]", "examples"),
-        ({"a": A[:, :0]}, " [a]", "[3, 0]", "examples"),
         ({"a": A[0]}, " [a]", "[2]", "[examples, features]"),
         ({"a": np.ones((2, 4, 4))}, " [a]", "[2, 4, 4]", "[examples, features]"),
         ({"a": np.ones((2, 4, 4, 3))}, " [a]", "[2, 4, 4, 3]", "[examples, features]"),
@@ -82,7 +80,6 @@ def test_images_become_features(save):
         ({"a": np.repeat([[1.0], [np.nan]], 3000, axis=0)}, " [a]", "nan", "finite"),
         ({"a": np.array([["x"]])}, " [a]", "<U1", "real numbers"),
         ({"a": A + 1j}, " [a]", "complex128", "real numbers"),
-        ({"a": A > 1}, " [a]", "bool", "real numbers"),
         ({}, "", "no array", "examples"),
         ({"features": A}, "", "arrays features", "client_id and features"),
         ({"features": A, "label": np.arange(3)}, "", "arrays features, label", "client_id"),

@@ -73,11 +73,6 @@ def test_rotating_into_more_features_changes_nothing(num, width):
     assert wide == pytest.approx(_distance(first, second), rel=1e-9)
 
 
-def test_one_example_has_no_covariance():
-    with pytest.raises(ValueError, match="two examples"):
-        _fit(np.ones((1, 3)))
-
-
 def test_moments_in_blocks_and_merged(monkeypatch):
     single = (np.random.default_rng(4).normal(size=(101, 5)) + 1e3).astype(np.float32)
     features = single.astype(float)
