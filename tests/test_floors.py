@@ -1,10 +1,11 @@
 """Imports go down or stay: between the top folders, and between the packages of `motley_tff`."""
 
 import ast
+import functools
 import graphlib
-import pathlib
 
-_ROOT = pathlib.Path(__file__).parents[1]
+from tests import sources
+
 # Ground floor first. A module may import from its own floor and from those below.
 FLOORS = (
     "motley_tff.core",
@@ -33,17 +34,20 @@ FLOORS = (
 )
 
 
+@functools.cache
 def _modules():
-    for floor in dict.fromkeys(floor.partition(".")[0] for floor in FLOORS):
-        for path in (_ROOT / floor).rglob("*.py"):
-            parts = path.relative_to(_ROOT).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield name, path
+    """Returns `{module: (path, tree)}`."""
+    return {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (path, tree)
+        for path, tree in sources.trees().items()
+        if path != "motley_tff/__init__.py"  # What the library is: its version.
+    }
 
 
-def _imports(path, modules):
+def _imports(tree):
     """Yields (line, module) of what a file imports of ours, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    modules = _modules()
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -61,38 +65,15 @@ def _floor(module):
 
 def upward_imports():
     """Yields a line for every import of a higher floor."""
-    modules = dict(_modules())
-    del modules["motley_tff"]  # What the library is: its version.
-    for module, path in modules.items():
-        for line, imported in _imports(path, modules):
+    for module, (path, tree) in _modules().items():
+        for line, imported in _imports(tree):
             here, there = _floor(module), _floor(imported)
-            if there and _height(there) > _height(here):
-                yield f"{path.relative_to(_ROOT)}:{line}: {imported}"
-
-
-def _height(floor):
-    return FLOORS.index(floor)
-
-
-def circle():
-    """Returns modules that import each other in a circle, functions' and types' imports counted;
-    empty if none do.
-    """
-    modules = dict(_modules())
-    del modules["motley_tff"]  # What the library is: its version.
-    imports = {
-        module: {there for _, there in _imports(path, modules)} & modules.keys() - {module}
-        for module, path in modules.items()
-    }
-    try:
-        graphlib.TopologicalSorter(imports).prepare()
-    except graphlib.CycleError as error:
-        return error.args[1]
-    return []
+            if there and FLOORS.index(there) > FLOORS.index(here):
+                yield f"{path}:{line}: {imported}"
 
 
 def test_every_module_is_on_a_floor():
-    assert [name for name, _ in _modules() if _floor(name) is None] == ["motley_tff"]
+    assert [name for name in _modules() if _floor(name) is None] == []
 
 
 def test_imports_go_down():
@@ -100,8 +81,14 @@ def test_imports_go_down():
 
 
 def test_no_module_imports_itself_through_others():
-    assert circle() == []
+    """Imports inside functions and for types count; a circle is an error that lists it."""
+    modules = _modules()
+    imports = {
+        module: {there for _, there in _imports(tree)} & modules.keys() - {module}
+        for module, (_, tree) in modules.items()
+    }
+    graphlib.TopologicalSorter(imports).prepare()
 
 
 def test_data_sets_stand_at_the_top_of_their_folder():
-    assert len(list((_ROOT / "datasets").glob("*.py"))) <= 24
+    assert len(list((sources.ROOT / "datasets").glob("*.py"))) <= 24

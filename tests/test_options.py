@@ -1,21 +1,21 @@
-"""A value that a user can set stands in one place: no default, bound or choice stands twice."""
+"""A value that a user can set stands in one place: no default, bound or choice stands twice. Flags
+are read once: in `trainers/config.py`, and at the top of each other command's `main`.
+"""
 
 import ast
 import dataclasses
-import pathlib
 import re
 
 import pytest
 
-import motley_tff
 from datasets.options import DataOptions, GeneratorOptions
 from launch import flag_table
 from motley_tff import algorithms, generative
 from motley_tff.core import options
 from motley_tff.experiment import config
+from tests import sources
 from trainers.algorithm_flags import ExperimentOptions
 
-_ROOT = pathlib.Path(motley_tff.__file__).parents[1]
 _KINDS = (
     *algorithms.TRAINING.values(), *algorithms.PERSONALIZATIONS.values(),
     *generative.KINDS.values(), DataOptions, GeneratorOptions, ExperimentOptions,
@@ -39,18 +39,24 @@ _OTHER_ARGUMENTS = {
 }
 
 
-def _trees():
-    """Yields (path, tree) of the product's modules."""
-    for folder in ("motley_tff", "datasets", "trainers", "launch"):
-        for path in sorted((_ROOT / folder).rglob("*.py")):
-            yield path.relative_to(_ROOT).as_posix(), ast.parse(path.read_text())
-
-
 @pytest.mark.parametrize("kind", _KINDS)
 def test_what_a_user_can_set_is_an_option(kind):
     for field in dataclasses.fields(kind):
         is_config = dataclasses.is_dataclass(field.default) or field.name in _DERIVED
         assert is_config or {"option", "expand"} & field.metadata.keys(), field.name
+
+
+# What parses command lines, and what turns the trainers' flags into a configuration.
+_READERS_OF_FLAGS = (
+    "motley_tff/commandline/",
+    "trainers/config.py",
+    "trainers/algorithm_flags.py",
+    "trainers/option_flags.py",
+    "trainers/optimizer_flags.py",
+    "trainers/published_flags.py",
+    "launch/benchmarks/measuring.py",  # A child's empty command line.
+    "launch/experiments/",  # Scripts, each a file that is read from top to bottom.
+)
 
 
 def _defaults(function):
@@ -65,22 +71,19 @@ def _defaults(function):
 
 
 def _repeated_defaults():
-    for name, tree in _trees():
-        for function in ast.walk(tree):
-            if not isinstance(function, (ast.FunctionDef, ast.Lambda)):
-                continue
-            for argument, default in _defaults(function):
-                is_literal = isinstance(default, ast.Constant) and default.value is not None
-                is_option = argument.arg in _OPTIONS.keys() - _OTHER_ARGUMENTS.keys()
-                if is_option and is_literal and not isinstance(default.value, bool):
-                    yield f"{name}:{default.lineno} {argument.arg}={default.value}"
+    for name, function in sources.functions():
+        for argument, default in _defaults(function):
+            is_literal = isinstance(default, ast.Constant) and default.value is not None
+            is_option = argument.arg in _OPTIONS.keys() - _OTHER_ARGUMENTS.keys()
+            if is_option and is_literal and not isinstance(default.value, bool):
+                yield f"{name}:{default.lineno} {argument.arg}={default.value}"
 
 
 def _repeated_choices():
     """Yields places where the words of an option's choices stand in code, a second time."""
     choices = {frozenset(o.choices): o for o in _OPTIONS.values() if len(o.choices) > 1}
     places = {}
-    for name, tree in _trees():
+    for name, tree in sources.trees().items():
         for node in ast.walk(tree):
             if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
                 words = [e.value for e in node.elts if isinstance(e, ast.Constant)]
@@ -103,7 +106,7 @@ def test_choices_stand_once():
 
 def test_no_help_repeats_a_default():
     """Texts that have a default have it from where it stands."""
-    for name, tree in _trees():
+    for name, tree in sources.trees().items():
         for node in ast.walk(tree):
             is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
             if is_text and name.endswith(("options.py", "config.py", "_flags.py")):
@@ -113,7 +116,7 @@ def test_no_help_repeats_a_default():
 def test_trainers_declare_no_flag_by_hand():
     by_hand = [
         f"{name}:{node.lineno}"
-        for name, tree in _trees()
+        for name, tree in sources.trees().items()
         if name.startswith("trainers/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr.startswith("DEFINE_")
@@ -125,8 +128,31 @@ def test_trainers_declare_no_flag_by_hand():
 
 
 def test_no_dataclass_has_bounds_beside_its_options():
-    assert [name for name, tree in _trees() if "BOUNDS" in ast.dump(tree)] == []
+    assert [name for name, tree in sources.trees().items() if "BOUNDS" in ast.dump(tree)] == []
 
 
 def test_the_table_of_flags_is_current():
     assert flag_table.PATH.read_text() == flag_table.text(), "python -m launch.flag_table"
+
+
+def _mentions(node, *names):
+    """Returns whether code mentions one of these names or attributes."""
+    return any({getattr(n, "id", ""), getattr(n, "attr", "")} & {*names} for n in ast.walk(node))
+
+
+def test_only_a_commands_main_reads_flags():
+    assert [
+        f"{path}:{function.lineno} {function.name}"
+        for path, function in sources.functions()
+        if not isinstance(function, ast.Lambda) and not path.startswith(_READERS_OF_FLAGS)
+        if function.name != "main" and _mentions(function, "FLAGS")
+    ] == []
+
+
+def test_no_function_takes_flag_values():
+    assert [
+        f"{path}:{function.lineno} {argument.arg}"
+        for path, function in sources.functions()
+        for argument in sources.arguments(function)
+        if argument.annotation and _mentions(argument.annotation, "FlagValues", "FlagHolder")
+    ] == []
