@@ -7,15 +7,10 @@ from tests.trainers import programs
 
 # Updates longer than 1, where TFF's clip begins.
 VEHICLE = (
-    "--dataset_name=vehicle",
-    "--use_synthetic_data",
-    "--max_clients=4",
-    "--total_rounds=2",
-    "--clients_per_train_round=3",
-    "--client_learning_rate=0.3",
-    "--train_batch_size=8",
+    "--dataset_name=vehicle", "--use_synthetic_data", "--max_clients=4", "--total_rounds=2",
+    "--clients_per_train_round=3", "--client_learning_rate=0.3", "--train_batch_size=8",
     "--finetune_max_epochs=1",
-)
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -8,15 +8,10 @@ import pytest
 from tests.trainers import programs
 
 FLAGS = (
-    "--dataset_name=emnist",
-    "--use_synthetic_data",
-    "--max_examples_per_client=20",
-    "--total_rounds=2",
-    "--clients_per_train_round=3",
-    "--final_evaluation_clients=3",
-    "--finetune_max_epochs=1",
-    "--experiment_name=x",
-)
+    "--dataset_name=emnist", "--use_synthetic_data", "--max_examples_per_client=20",
+    "--total_rounds=2", "--clients_per_train_round=3", "--final_evaluation_clients=3",
+    "--finetune_max_epochs=1", "--experiment_name=x",
+)  # fmt: skip
 
 
 @pytest.mark.slow

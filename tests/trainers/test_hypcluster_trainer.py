@@ -9,16 +9,10 @@ from tests.errors import refused
 from tests.trainers import programs
 
 SCHOOL = (
-    "--dataset_name=school",
-    "--use_synthetic_data",
-    "--max_clients=8",
-    "--num_clusters=3",
-    "--num_warmstart_fedavg_rounds=2",
-    "--total_rounds=4",
-    "--rounds_per_evaluation=2",
-    "--train_batch_size=32",
-    "--backend=sequential",
-)
+    "--dataset_name=school", "--use_synthetic_data", "--max_clients=8", "--num_clusters=3",
+    "--num_warmstart_fedavg_rounds=2", "--total_rounds=4", "--rounds_per_evaluation=2",
+    "--train_batch_size=32", "--backend=sequential",
+)  # fmt: skip
 
 
 def run(root, *flags, **kwargs):

@@ -6,13 +6,9 @@ import pytest
 from tests.trainers import programs
 
 SCHOOL = (
-    "--dataset_name=school",
-    "--use_synthetic_data",
-    "--max_clients=8",
-    "--train_batch_size=32",
-    "--client_learning_rate=0.03",
-    "--rounds_per_evaluation=8",
-)
+    "--dataset_name=school", "--use_synthetic_data", "--max_clients=8", "--train_batch_size=32",
+    "--client_learning_rate=0.03", "--rounds_per_evaluation=8",
+)  # fmt: skip
 KNN = ("--num_neighbors=5,10", "--coefficients=0.3,0.7,1", "--knn_tuning=per_client")
 
 

@@ -11,21 +11,13 @@ from tests.contracts import in_process
 from tests.trainers import programs
 
 SCHOOL = (
-    "--dataset_name=school",
-    "--use_synthetic_data",
-    "--max_clients=8",
-    "--total_rounds=4",
-    "--rounds_per_evaluation=2",
-    "--train_batch_size=32",
-    "--base_random_seed=3",
+    "--dataset_name=school", "--use_synthetic_data", "--max_clients=8", "--total_rounds=4",
+    "--rounds_per_evaluation=2", "--train_batch_size=32", "--base_random_seed=3",
     "--backend=sequential",
-)
+)  # fmt: skip
 DITTO = (
-    "--algorithm=ditto",
-    "--client_learning_rate=0.01",
-    "--personal_learning_rate=0.03",
-    *SCHOOL,
-)
+    "--algorithm=ditto", "--client_learning_rate=0.01", "--personal_learning_rate=0.03", *SCHOOL
+)  # fmt: skip
 
 
 def run(root, *flags, **kwargs):
