@@ -83,26 +83,22 @@ def test_of_equal_models_the_first_is_taken_and_none_that_is_no_number(task, mod
     assert results[0][f"cluster_{chosen + 1}_share"] == 1.0 and np.isfinite(after[chosen])
 
 
-def test_a_cluster_that_never_had_a_client_stays():
-    only = toy.scalar_task({"a": [2.0]})
-    params = _fedavg("momentum", 1.0, momentum=0.5)
-    # Round 1: a takes model 1 at 0, which moves by 1 to 1. Momentum is -1.
-    # Round 2: it moves by 0.5 * 1 + 0.5 = 1 to 2, where the loss is 0.
-    # The second cluster has gathered no momentum, so that it stays in either case.
-    for steps_empty in (False, True):
-        models, _ = _train(only, params, [0.0, 5.0], rounds=2, steps_empty_clusters=steps_empty)
-        np.testing.assert_allclose(models, [2.0, 5.0], rtol=1e-6)
-
-
-def test_a_cluster_that_lost_its_client_by_hand():
-    """In round 1 model 1 overshoots to 5, so in round 2 the client takes model 2."""
-    only = toy.scalar_task({"a": [2.0]})
-    params = _fedavg("momentum", 8.0, momentum=0.5)
-    stays, _ = _train(only, params, [1.0, 4.0], rounds=2)
-    np.testing.assert_allclose(stays, [5.0, -4.0], rtol=1e-6)
-    # Half of round 1's change of -0.5 is left as momentum: 5 + 8 * 0.25.
-    moved, _ = _train(only, params, [1.0, 4.0], rounds=2, steps_empty_clusters=True)
-    np.testing.assert_allclose(moved, [7.0, -4.0], rtol=1e-6)
+@pytest.mark.parametrize(
+    ("rate", "first", "stays", "moved"),
+    [
+        # The client takes model 1, which moves by 1, then by 0.5 * 1 + 0.5. The second one has
+        # gathered no momentum.
+        (1.0, [0.0, 5.0], [2.0, 5.0], [2.0, 5.0]),
+        # Model 1 overshoots to 5, so in round 2 the client takes model 2. Half of round 1's change
+        # of -0.5 is left as momentum: 5 + 8 * 0.25.
+        (8.0, [1.0, 4.0], [5.0, -4.0], [7.0, -4.0]),
+    ],
+)
+def test_clusters_without_clients_by_hand(rate, first, stays, moved):
+    only, params = toy.scalar_task({"a": [2.0]}), _fedavg("momentum", rate, momentum=0.5)
+    for steps_empty, expected in ((False, stays), (True, moved)):
+        models, _ = _train(only, params, first, rounds=2, steps_empty_clusters=steps_empty)
+        np.testing.assert_allclose(models, expected, rtol=1e-6)
 
 
 def test_a_model_whose_outputs_are_infinite_is_not_taken_where_its_loss_is_finite(task):

@@ -74,8 +74,7 @@ def test_texts_that_are_read(field, text, value):
 @pytest.mark.parametrize(
     ("field", "text", "expected"),
     [
-        ("rounds", "1.5", "a whole number of at least 0"), ("rounds", "", "whole"),
-        ("rounds", "9" * 5000, "whole"), ("rounds", "x", "whole"),
+        ("rounds", "1.5", "a whole number of at least 0"), ("rounds", "9" * 5000, "whole"),
         ("seed", "4294967296", "4,294,967,295"), ("rate", "x", "above 0"), ("rate", "0", "above 0"),
         ("rate", "1e31", "at most 1e+30"), ("rate", "nan", "above 0"), ("share", "1", "below 1"),
         ("limit", "inf", "a number of at least 0"), ("limit", "-0.1", "at least 0"),

@@ -57,12 +57,17 @@ def test_rows_of_clients_by_hand():
         "is_hurt": False, "reference": 0.25, "group": "x", "baseline_loss": 2.0,
         "personalized_loss": 1.0,
     }  # fmt: skip
-    assert (second["delta"], second["is_hurt"], second["personalized_loss"]) == (-0.375, True, 3)
-    assert (third["delta"], third["is_hurt"], third["group"]) == (0, False, "y")
-    assert [row["cluster_id"] for row in (second, third)] == [2, 2]
+    names = ("delta", "is_hurt", "personalized_loss", "group", "cluster_id")
+    assert [second[name] for name in names] == [-0.375, True, 3, "x", 2]
+    assert [third[name] for name in names] == [0, False, 4, "y", 2]
     assert third["reference"] is None
     assert [row["split"] for row in report["clients"]] == ["valid"] * 3 + ["test"] * 3
-    assert [row["reference_mean"] for row in report["summary"]] == [None, pytest.approx(0.375)]
+    valid, test = report["summary"]
+    assert (valid["split"], test["split"], test["candidate"]) == ("valid", "test", "1")
+    means = ("num_clients", "baseline_mean", "personalized_mean", "reference_mean")
+    assert [test[name] for name in means] == pytest.approx([3, 1.625 / 3, 1.75 / 3, 0.375])
+    assert test["pct_clients_hurt"] == pytest.approx(100 / 3) and valid["reference_mean"] is None
+    assert not [name for name in test if name.startswith("ood")]
 
 
 def test_who_is_unscored_and_whose_model_diverged():
@@ -106,18 +111,6 @@ def test_clusters_without_known_groups():
     partly = dataclasses.replace(task, facts={"client_groups": {task.test.ids[0]: "x"}})
     rows = _rows(partly, ("0", "1"), _both(partly), "global", True)["clients"]
     assert {row["group"] for row in rows} == {None}
-
-
-def test_the_summary_by_hand():
-    task = _task()
-    report = _rows(task, ("0", "1"), _both(task), "global", True)
-    valid, test = report["summary"]
-    assert (valid["split"], test["split"], test["candidate"]) == ("valid", "test", "1")
-    assert test["num_clients"] == 3
-    assert test["baseline_mean"] == pytest.approx(1.625 / 3)
-    assert test["personalized_mean"] == pytest.approx(1.75 / 3)
-    assert test["pct_clients_hurt"] == pytest.approx(100 / 3)
-    assert not [name for name in test if name.startswith("ood")]
 
 
 def test_the_choice_is_made_on_validation_clients():

@@ -47,13 +47,6 @@ def test_a_cohort_that_shrinks(tmp_path):
     assert (summary.bytes_up_total == rounds.bytes_up.sum()).all()
 
 
-def test_central_training_sends_nothing(tmp_path):
-    _few("finetuning_trainer", tmp_path, "--algorithm=centralized", "--finetune_max_epochs=0")
-    rounds = programs.table(tmp_path, "x", "rounds")
-    assert set(rounds.num_clients) == {1} and set(rounds.bytes_down) == {0}
-    assert len(programs.table(tmp_path, "x", "clients").client_id.unique()) == 3
-
-
 def test_a_warm_start_is_counted(tmp_path):
     _few("hypcluster_trainer", tmp_path, "--num_clusters=3", "--num_warmstart_fedavg_rounds=4")
     rounds = programs.table(tmp_path, "x", "rounds")
