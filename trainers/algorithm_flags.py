@@ -62,7 +62,7 @@ class ExperimentOptions:
     )
 
 
-# {group of --help: what its flags are of}
+# {group of --help: the dataclasses whose options its flags are}
 _SHARED: Mapping[str, tuple[type, ...]] = {
     "data": (DataOptions,),
     "experiment": (ExperimentOptions,),
@@ -132,7 +132,7 @@ def _data_flags() -> dict[str, NewFlag]:
 
 
 def beside(trainer: str) -> list[type]:
-    """Returns what else a trainer's runs have options of than algorithms and data."""
+    """Returns the dataclasses of a trainer's options, but for those of algorithms and of data."""
     shared = [kind for kinds in _SHARED.values() for kind in kinds if kind is not DataOptions]
     return [*shared, *_BESIDE.get(trainer, ())]
 
@@ -200,7 +200,7 @@ def of_unused_packages(trainer: str, chosen: Collection[str]) -> set[str]:
     """Returns flags that are there for algorithms of installed packages alone, none of them among
     the names `chosen` by --algorithm and --personalization.
 
-    They decide nothing, and a run must not hang on what is installed beside it.
+    They decide nothing, and a run must not depend on what else is installed.
     """
     offered, on_top = kinds_of(trainer), algorithms.personalizations_of(trainer)
     others = algorithms.plugged()

@@ -121,7 +121,7 @@ def mode_collapse(clients: _Rows, num_clusters: int) -> list[str]:
 def hurt_clients(clients: _Rows, reason: str = "") -> list[str]:
     """Returns a sentence on who is worse off with their own model, of test clients' rows of
     `clients.csv`: the share, and the clients that lose most; or, where nobody's value changed, that
-    and the reason. None if none is scored.
+    and the reason. Nothing if no client is scored.
     """
     scored = [row for row in clients if row["is_hurt"]]
     if not scored:

@@ -3,8 +3,8 @@
 A seeded share of the training clients attacks in every round it is in. `label_flip:SHARE` trains on
 class C - 1 - y in place of y (Fang et al. 2020, https://arxiv.org/abs/1911.11815, section 3.3),
 personal models too; `sign_flip:SHARE:FACTOR` sends the update times -FACTOR (Li et al. 2019,
-https://arxiv.org/abs/1811.03761, section 6). Results are of the others, as Ditto's are of benign
-devices (Li et al. 2021, https://arxiv.org/abs/2012.04221): a silo that attacks is not evaluated.
+https://arxiv.org/abs/1811.03761, section 6). A silo that attacks is not evaluated: tables are of
+the others, as Ditto's are of benign devices (Li et al. 2021, https://arxiv.org/abs/2012.04221).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Attack(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What `parse` made it of."""
+        """The text that `parse` makes this attack of."""
         return f"{self.kind}:{self.share:g}" + f":{self.factor:g}" * (self.kind == "sign_flip")
 
 
@@ -77,7 +77,7 @@ def attackers(task: Task, attack: Attack, seed: int) -> list[str]:
     ids = task.train.ids
     count = max(1, round(attack.share * len(ids)))
     if count >= len(ids):
-        expected = f"fewer than all {len(ids)} training clients to attack"
+        expected = f"a smaller share, as all {len(ids)} training clients would attack"
         raise UserError(_NAME, attack.text, expected)
     stream = random_streams.generator(seed, "attack", 0)
     return [ids[i] for i in sorted(stream.choice(len(ids), count, replace=False))]
@@ -96,7 +96,7 @@ def unevaluated(task: Task, attack: Attack | None, seed: int) -> Task:
         others = [client_id for client_id in clients.ids if client_id not in chosen]
         if not others:
             split = "valid" if clients is task.valid else "test"
-            expected = f"fewer than all {len(clients)} {split} clients to attack"
+            expected = f"a smaller share, as all {len(clients)} {split} clients would attack"
             raise UserError(_NAME, attack.text, expected)
         return clients if len(others) == len(clients) else clients_lib.subset(clients, others)
 
@@ -169,5 +169,5 @@ def _last_class(task: Task, attack: Attack) -> int:
     count = task.facts.get("num_classes")
     if task.label_field is None or count is None:
         expected = f"classes to flip; the examples of {task.dataset} have none"
-        raise UserError(_NAME, attack.text, expected, "give sign_flip")
+        raise UserError(_NAME, attack.text, expected, f"give {_NAME}=sign_flip:SHARE:FACTOR")
     return int(count) - 1

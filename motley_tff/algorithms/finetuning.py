@@ -6,9 +6,9 @@ task's last ones. Every rate sees the same batches, so a candidate's numbers do 
 other rates are tried; nor on what is evaluated beside it.
 
 Every epoch draws a new order, as training does and as the published silo code does. (The published
-cross-device code keeps the order that the examples are stored in: by date on StackOverflow, talks
-in the order of their sentences. There batches would be of neighbours and numbers would hang on how
-a file was written.)
+cross-device code keeps the order in which a file has the examples: by date on StackOverflow, the
+sentences of a talk one after the other. A batch then holds examples that are alike, and results
+depend on how the file was written.)
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from motley_tff.core.lazy import tf
 from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, MAX_RATE, option, with_default
 from motley_tff.core.task import Task
 
-# The pass whose random choices an epoch's are, wherever it stands among evaluation passes, which
-# draw nothing; 2 is where it stands on silos that are scored on two parts.
+# An epoch draws as pass number 2 does, however many evaluation passes stand before it; so the parts
+# that are scored change no number. (On silos, which are scored on two parts, it is number 2.)
 _DRAWS_AS = 2
 
 

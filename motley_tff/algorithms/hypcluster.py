@@ -105,10 +105,10 @@ class HypCluster(fedavg.FedAvg):
         """Raises a UserError for what takes one update of each client, whichever its model."""
         name, advice = errors.name("aggregator"), "choose another aggregator"
         if aggregator in robust_mean.NAMES:
-            expected = "a mean, as HypCluster's updates are of clusters"
+            expected = "a mean, as an update of HypCluster is of one of its clusters"
             raise UserError(name, aggregator, expected, advice)
         if aggregator == private_mean.NAME and self.num_clusters > 1:
-            expected = "a weighted mean: it cannot leave out the clients outside a cluster"
+            expected = "a weighted mean, as this one cannot leave out clients of other clusters"
             raise UserError(name, aggregator, expected, advice)
         if has_attack:
             expected = "an algorithm that sends one model's change, not HypCluster"

@@ -76,7 +76,7 @@ class KnnPer:
         if training == "local":
             rounds, path = errors.name("rounds", "total_rounds"), "path_to_initial_model_weights"
             advice = f"give rounds, or {errors.name('initial_models', path)}"
-            raise UserError(rounds, 0, "a global model, which no rounds train", advice)
+            raise UserError(rounds, 0, "1 or more, which train a global model", advice)
 
     @property
     def candidates(self) -> tuple[str, ...]:

@@ -3,7 +3,8 @@ for clients https://arxiv.org/abs/2511.12695): the last layer first, then all.
 
 Fine-tuning whose first `probing_epochs` epochs step the last layer alone, so that a head that knows
 the client does not drag the other layers along. Both phases have the same optimizer, the second
-starts with a fresh state. 0 epochs are fine-tuning, as many as there are head tuning.
+starts with a fresh state. With 0 such epochs this is fine-tuning of all layers, with as many as
+there are epochs fine-tuning of the last layer.
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ class MrMtl(SiloAlgorithm):
             return
         if gain is not None and math.isclose(gain, 1.0, rel_tol=1e-6):
             return
-        makes = "no fixed share" if gain is None else f"{gain:.6g} times"
+        share = "another share each time" if gain is None else f"{gain:.6g} of it"
         name = errors.name("server_optimizer")
         rate = errors.name("server_optimizer.learning_rate", "server_learning_rate")
         raise UserError(
             name,
             f"{server.name} at rate {server.learning_rate:g}",
-            f"an optimizer that makes the whole of a change of the silos' mean, not {makes}",
+            f"an optimizer that makes the whole change of the silos' mean, not {share}",
             f"give {rate}=1 with {name}=sgd without momentum, or fedavgm",
         )
 

@@ -123,7 +123,9 @@ class PersFL(SiloAlgorithm):
         whose probabilities teachers say.
         """
         if task.label_field is None or task.neighbours != "classification":
-            raise self.unfit(f"classes, to distil their probabilities; {task.dataset} has none")
+            raise self.unfit(
+                f"classes, whose probabilities a teacher says; {task.dataset} has none"
+            )
         student = _Student(
             self.personal,
             (self.personal.learning_rate,) * len(self.pairs),

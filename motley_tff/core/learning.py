@@ -66,8 +66,8 @@ def scores(task: task_lib.Task, sums: Sums) -> dict[str, tf.Tensor]:
 
 def entry_sums(task: task_lib.Task, batch: Batch, outputs: tf.Tensor) -> Sums:
     """Returns the sums of a batch's loss and metrics. A total is not-a-number where an output of an
-    example that counts is not finite, whatever a metric makes of it: the largest of scores that are
-    no numbers would be the first.
+    example that counts is not finite, though the metric may hide that: of scores that are not a
+    number the first would be taken for the largest.
     """
     is_finite = rows_are_finite(outputs)
     functions = entry_functions(task)

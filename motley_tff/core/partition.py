@@ -34,7 +34,8 @@ def deal(
     Clients keep their ids and how many examples they have. Each split deals among its own clients,
     and each part (train, valid, test of silos; personalization together with evaluation elsewhere)
     among itself, so that nothing moves between what is trained on and what is reported. A silo's
-    training part is dealt once: it is the same where silos too small to be evaluated train, too.
+    training part is dealt once, for all splits. (`train` may have silos more than the others, which
+    are too small to be evaluated.)
 
     Args:
       memory_limit_bytes: What the examples may take; more is a UserError.
@@ -72,10 +73,10 @@ def deal_evaluation(
 ) -> Task:
     """Returns the task whose valid and test clients evaluate on examples of all of them.
 
-    Evaluation parts are pooled and dealt at random, silos' parts `valid` and `test` each by itself,
-    those of devices that validate or test together. Clients keep how many they have, and what they
-    train and personalize on: as FedEval's, who train on one class and are scored on all. The
-    arguments and errors are those of `deal`.
+    Evaluation parts are pooled and dealt at random: silos' parts `valid` and `test` each by itself,
+    the evaluation sets of devices all together. Clients keep how many examples they have, and what
+    they train and personalize on, as FedEval's clients, who train on one class and are scored on
+    all. The arguments and errors are those of `deal`.
     """
     read = _reader(task, memory_limit_bytes, on_client)
     sources = {id(clients): clients for clients in (task.valid, task.test)}
@@ -138,8 +139,8 @@ def _reader(
         parts = {p: {f: np.asarray(a) for f, a in e.items()} for p, e in fetched.items()}
         left -= sum(a.nbytes for e in parts.values() for a in e.values())
         if left < 0:
-            expected = f"more, as pooling holds all examples of {task.dataset}"
-            advice = "give a smaller data set or a higher limit"
+            expected = f"more, as all examples of {task.dataset} are in memory at once"
+            advice = f"give a higher limit, or fewer clients by {errors.name('max_clients')}"
             raise UserError(errors.name("memory_limit_gb"), limit / 1e9, expected, advice)
         on_client()
         return parts

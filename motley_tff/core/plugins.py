@@ -1,7 +1,7 @@
 """Plug-ins: what installed packages add to this one, found by their entry points.
 
 A package names what it has in its metadata, so that names are known before anything of it is
-imported. This project's own data sets are entry points, too, and no plug-ins.
+imported. This project's own data sets are entry points as well, but no plug-ins.
 """
 
 import functools

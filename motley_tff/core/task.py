@@ -66,8 +66,8 @@ class Task:
       facts: What a reader of `run.json` should know: clients left out and why, the data's files.
         A user is told of `..._left_out`, a count, or counts by reason, and of lines in `notes`.
       neighbours: What neighbours say in kNN-Per; see `algorithms.knn_per`.
-      reference: `{client id: value}` on the metric's scale, for valid and test clients: what takes
-        no model, such as always saying a client's most frequent word. Empty if there is none.
+      reference: `{client id: value}` of the metric, for valid and test clients: that of a guess
+        that needs no model, such as a client's most frequent word. Empty if there is none.
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
       score: `outputs -> float32 [batch]`, what `ranks` metrics compare, of labels 1 and 0, or -1 of

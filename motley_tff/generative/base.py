@@ -43,7 +43,7 @@ class GenerativeAlgorithm(fedavg.FedAvg):
         """Raises a UserError if both steps and epochs are set."""
         if self.train_steps is not None and self.train_epochs != 1:
             steps = options.name_of(self, "train_steps")
-            expected = f"no {steps} beside it, which takes its place"
+            expected = f"1, as {steps} takes its place"
             name = options.name_of(self, "train_epochs")
             raise UserError(name, self.train_epochs, expected, "leave one of them out")
 

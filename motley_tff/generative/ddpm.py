@@ -4,9 +4,9 @@ With b_1 ... b_T from 1e-4 to 0.02 in equal steps and a_t the product of 1 - b_1
 that gets x_t = sqrt(a_t) x + sqrt(1 - a_t) e and t predicts e by its mean squared error (Algorithm
 1), which makes it FedAvg on a task whose labels are e. These b are for the paper's T of 1,000; of
 another T they are times 1000 / T, as in the code of Nichol and Dhariwal 2021
-(https://arxiv.org/abs/2102.09672), and at most .999, or x_T would not be the noise that sampling
-begins with: of 100 such steps, sqrt(a_T) would be .36. The server keeps a mean of its weights over
-rounds, m <- decay m + (1 - decay) w, which samples; the paper's is over steps.
+(https://arxiv.org/abs/2102.09672), and at most 0.999. Otherwise x_T would not be the noise that
+sampling begins with: of 100 steps, sqrt(a_T) would be 0.36. The server keeps a mean of its weights
+over rounds, m <- decay m + (1 - decay) w, which samples; the paper's is over steps.
 
 Pictures are drawn by the paper's Algorithm 2 with variance b_t, or in S steps by DDIM (Song et al.
 2021, https://arxiv.org/abs/2010.02502, equation 12 with eta = 0), where the picture that is

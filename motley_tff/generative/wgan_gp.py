@@ -43,7 +43,7 @@ _NOISE, _MIXING, _GENERATOR_NOISE = 0, 1, 2
 
 
 class Pair(NamedTuple):
-    """Both nets of a task's model, and how many of its weights are the generator's."""
+    """Both nets of a task's model, and how many numbers the generator makes a picture of."""
 
     generator: functional_model.FunctionalModel
     critic: functional_model.FunctionalModel

@@ -17,7 +17,7 @@ all gain as much are 2 of 16, p = 1/8), beyond it is that of the normal distribu
 
 Metrics are float32: the gains of 0.3 - 0.2 and 0.5 - 0.4 are not equal to the last digit. A gain is
 uncertain by the rounding of its own client's two values, and equal to another that lies within. The
-more exact gains are compared first and so no client, however large its values, makes the gains of
+most exact gains are compared first, so that no client, however large its values, makes the gains of
 two others equal.
 """
 
@@ -115,7 +115,8 @@ def _normal_p(ranks: np.ndarray, rank_sum: int) -> float:
 def _tied(sizes: np.ndarray, tolerances: np.ndarray) -> np.ndarray:
     """Returns sizes, of which those that differ by rounding alone are the same.
 
-    Tolerances within a power of two count as one: those are measured from the first of a tie.
+    Those whose tolerances have the same power of two are compared together, each with the first of
+    its tie.
     """
     distinct, which = np.unique(sizes, return_inverse=True)
     smallest = np.full(len(distinct), np.inf)

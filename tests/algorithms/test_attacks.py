@@ -44,13 +44,6 @@ def test_a_seeded_share_sends_its_update_times_minus_the_factor():
     assert update.item() == pytest.approx((honest - 10 * _MEANS[attacker]) / 5)
 
 
-@pytest.mark.parametrize("robust", [None, "median", "trimmed_mean"])
-def test_without_an_attack_robust_means_are_of_clients_not_examples(robust):
-    task = _scalar()
-    (update,) = _one_round(task, _STEP.build(task, task.model.initial_weights(0)), robust)
-    assert update.item() == pytest.approx(3.0)
-
-
 def test_what_is_left_out_moves_nothing():
     task = _scalar()
     (attacker,) = attacks.attackers(task, attacks.parse("sign_flip:0.2:1000"), 3)

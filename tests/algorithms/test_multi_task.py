@@ -65,12 +65,62 @@ def _numbers(models):
     return np.array([np.asarray(m[0]).item() for m in models.values()])
 
 
-@pytest.mark.parametrize("name", ["local", "fedper"])
-def test_a_model_of_one_layer_that_stays_is_trained_locally(name, task):
-    _, _, models = _train(task, _built(name, task))
-    np.testing.assert_allclose(
-        _numbers(models), MEANS + (FIRST - MEANS) * (1 - RATE) ** ROUNDS, rtol=1e-6
-    )
+def _mean(numbers):
+    return np.average(numbers, weights=SIZES)
+
+
+def _local(w, v):
+    """Returns (w, v) after a round, of FedAvg's model and those of the silos, as below."""
+    return _mean(w - 0.3 * (w - MEANS)), v - RATE * (v - MEANS)
+
+
+def _ditto(w, v):
+    return _local(w, v)[0], v - RATE * ((v - MEANS) + 0.7 * (v - w))
+
+
+def _pfedme(w, v):
+    for _ in range(2):
+        v = v - RATE * ((v - MEANS) + 0.7 * (v - w))
+    return _mean(w - 0.3 * 0.7 * (w - v)), v
+
+
+def _per_fedavg(w, v):
+    adapted = w - RATE * (w - MEANS)
+    return _mean(w - 0.3 * (adapted - MEANS)), v
+
+
+def _apfl(w, v):
+    """Both gradients are taken at the models as the batch found them; two epochs a round."""
+    mine = np.full(2, w)
+    for _ in range(2):
+        mixture = 0.4 * v + 0.6 * mine
+        mine, v = mine - 0.3 * (mine - MEANS), v - RATE * 0.4 * (mixture - MEANS)
+    return _mean(mine), v
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "round_"),
+    [
+        ("local", {}, _local),
+        ("fedper", {}, _local),  # Its one layer stays.
+        ("ditto", {"lambda": 0.7}, _ditto),
+        ("pfedme", {"lambda": 0.7, "inner_steps": 2}, _pfedme),
+        ("per_fedavg", {}, _per_fedavg),
+        ("apfl", {"alpha": 0.4}, _apfl),
+    ],
+)
+def test_by_hand(name, own, round_, task):
+    params = dataclasses.replace(_PARAMS, train_epochs=2 if name == "apfl" else 1)
+    weights, states, models = _train(task, _built(name, task, params, **own))
+    w, v = FIRST, np.full(2, FIRST)
+    for _ in range(ROUNDS):
+        w, v = round_(w, v)
+    np.testing.assert_allclose(tf.nest.flatten(weights)[0].item(), w, rtol=1e-6)
+    if name == "per_fedavg":
+        assert not states
+    else:
+        expected = 0.4 * v + 0.6 * w if name == "apfl" else v
+        np.testing.assert_allclose(_numbers(models), expected, rtol=1e-6)
 
 
 def test_fedper_shares_all_but_the_last_layer(silos):
@@ -82,16 +132,6 @@ def test_fedper_shares_all_but_the_last_layer(silos):
     assert len(next(iter(states.values()))) == sum(silos.model.is_last_layer)
 
 
-def test_ditto_by_hand(task):
-    weights, _, models = _train(task, _built("ditto", task, **{"lambda": 0.7}))
-    w, v = FIRST, np.full(2, FIRST)
-    for _ in range(ROUNDS):
-        v = v - RATE * ((v - MEANS) + 0.7 * (v - w))
-        w = w + np.average(0.3 * (MEANS - w), weights=SIZES)
-    np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
-    np.testing.assert_allclose(_numbers(models), v, rtol=1e-6)
-
-
 def test_mr_mtl_is_the_mean_of_all_silos_whoever_answers(task):
     cohorts = [(0,), (1,), (1,), (0, 1), (0,)]
     algorithm = _built("mr_mtl", task, **{"lambda": 0.7})
@@ -101,7 +141,7 @@ def test_mr_mtl_is_the_mean_of_all_silos_whoever_answers(task):
         new = v.copy()
         for i in cohort:
             new[i] -= RATE * ((v[i] - MEANS[i]) + 0.7 * (v[i] - w))
-        w, v = np.average(new, weights=SIZES), new
+        w, v = _mean(new), new
     np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
     np.testing.assert_allclose(_numbers(models), v, rtol=1e-6)
 
@@ -144,23 +184,6 @@ def test_per_fedavg_adapts_by_plain_steps(task):
         PerFedAvg(personal_optimizer=adam).build(task, task.model.initial_weights(0))
 
 
-def test_apfl_by_hand(task):
-    """Both gradients are taken at the models as the batch found them; two epochs a round."""
-    params = dataclasses.replace(_PARAMS, train_epochs=2)
-    weights, _, models = _train(task, _built("apfl", task, params, alpha=0.4))
-    w, v = FIRST, np.full(2, FIRST)
-    for _ in range(ROUNDS):
-        mine = np.full(2, w)
-        for _ in range(2):
-            mine, v = (
-                mine - 0.3 * (mine - MEANS),
-                v - RATE * 0.4 * (0.4 * v + 0.6 * mine - MEANS),
-            )
-        w = np.average(mine, weights=SIZES)
-    np.testing.assert_allclose(_numbers(models), 0.4 * v + 0.6 * w, rtol=1e-6)
-    np.testing.assert_allclose(weights[0][0].item(), w, rtol=1e-6)
-
-
 def test_fedrep_by_hand(task):
     pair = toy.with_pair(task)
     weights, states, _ = _train(pair, _built("fedrep", pair, head_epochs=2))
@@ -168,30 +191,9 @@ def test_fedrep_by_hand(task):
     for _ in range(ROUNDS):
         for _ in range(2):
             heads += RATE * (MEANS - shared - heads)
-        shared = np.average(shared + RATE * (MEANS - shared - heads), weights=SIZES)
+        shared = _mean(shared + RATE * (MEANS - shared - heads))
     np.testing.assert_allclose(weights[1][0].item(), shared, rtol=1e-5)
     np.testing.assert_allclose(_numbers(states), heads, rtol=1e-5)
-
-
-def test_pfedme_by_hand(task):
-    weights, _, models = _train(task, _built("pfedme", task, **{"lambda": 0.7, "inner_steps": 2}))
-    w, v = FIRST, np.full(2, FIRST)
-    for _ in range(ROUNDS):
-        for _ in range(2):
-            v = v - RATE * ((v - MEANS) + 0.7 * (v - w))
-        w = np.average(w - 0.3 * 0.7 * (w - v), weights=SIZES)
-    np.testing.assert_allclose(weights[0].item(), w, rtol=1e-6)
-    np.testing.assert_allclose(_numbers(models), v, rtol=1e-6)
-
-
-def test_per_fedavg_by_hand(task):
-    weights, states, _ = _train(task, _built("per_fedavg", task))
-    w = FIRST
-    for _ in range(ROUNDS):
-        adapted = w - RATE * (w - MEANS)
-        w = w - np.average(0.3 * (adapted - MEANS), weights=SIZES)
-    np.testing.assert_allclose(weights[0].item(), w, rtol=1e-6)
-    assert not states
 
 
 def _relations(w):

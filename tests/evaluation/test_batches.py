@@ -79,31 +79,30 @@ def test_batches_of_any_size_give_the_same_scores(score, monkeypatch):
     assert score() == in_twos and any("ood" in key for key in in_twos)
 
 
-def test_an_evaluation_that_was_cut_goes_on_after_its_last_whole_batch(score, backend, tmp_path):
+@pytest.mark.parametrize(
+    ("size", "seconds", "yields_each_client", "left"),
+    [
+        # Of each split the short last batch is not kept.
+        (2, 60.0, True, ["v4", "e2", "e3", "e4"]),
+        # Clients that take long are, the validation clients all, though their batch is short.
+        (256, -1.0, True, ["e2", "e3", "e4"]),
+        (256, -1.0, False, ["e0", "e1", "e2", "e3", "e4"]),
+    ],
+)
+def test_an_evaluation_that_was_cut_goes_on(
+    score, backend, monkeypatch, tmp_path, size, seconds, yields_each_client, left
+):
+    """It is cut at the third test client; validation is done."""
     whole = score()
-    with pytest.raises(KeyboardInterrupt):  # At the third test client; validation is done.
-        score(saved_scores.SavedScores(tmp_path, 3), _cutting_at(8, []))
-    backend.scored.clear()
-    seen = []
-    assert score(saved_scores.SavedScores(tmp_path, 3), lambda: seen.append(1)) == whole
-    # Of each split the short last batch is not kept.
-    assert backend.scored == ["v4", "e2", "e3", "e4"] and len(seen) == 10
-
-
-@pytest.mark.parametrize("yields_each_client", [False, True])
-def test_clients_that_take_long_are_kept(score, backend, monkeypatch, tmp_path, yields_each_client):
-    whole = score()
-    monkeypatch.setattr(batches, "BATCH_SIZE", 256)
-    monkeypatch.setattr(batches, "SECONDS", -1.0)
+    monkeypatch.setattr(batches, "BATCH_SIZE", size)
+    monkeypatch.setattr(batches, "SECONDS", seconds)
     monkeypatch.setattr(backend, "yields_each_client", yields_each_client, raising=False)
     with pytest.raises(KeyboardInterrupt):
         score(saved_scores.SavedScores(tmp_path, 3), _cutting_at(8, []))
     backend.scored.clear()
     seen = []
     assert score(saved_scores.SavedScores(tmp_path, 3), lambda: seen.append(1)) == whole
-    # The validation clients all the same, though their batch is short.
-    assert backend.scored == ["e0", "e1", "e2", "e3", "e4"][2 if yields_each_client else 0 :]
-    assert len(seen) == 10
+    assert backend.scored == left and len(seen) == 10
 
 
 def test_batches_of_others_or_damaged_ones_are_scored_again(score, backend, tmp_path):

@@ -90,22 +90,23 @@ def test_gains_that_differ_by_rounding_are_equal():
 
 
 def test_wilcoxon_by_hand():
-    # All three gain: of the 2^3 equally likely signs, all plus and all minus are that extreme.
-    assert _of("wilcoxon_p", _values([0, 0, 0], [0.1, 0.2, 0.4])) == 0.25
-    # Rank sums 4 and 2; 2 or less happens with {}, {1}, {2}: 3 of 8, on either side.
-    gains = [0.1, -0.2, 0.4]
-    assert _of("wilcoxon_p", _values([0, 0, 0], gains)) == 0.75
-    # Who keeps the value counts for neither side.
-    assert _of("wilcoxon_p", _values([0, 0, 0, 0, 0], [*gains, 0, 0])) == 0.75
+    p_of = {
+        # All three gain: of the 2^3 equally likely signs, all plus and all minus are that extreme.
+        (0.1, 0.2, 0.4): 0.25,
+        # Rank sums 4 and 2; 2 or less happens with {}, {1}, {2}: 3 of 8, on either side.
+        (0.1, -0.2, 0.4): 0.75,
+        # Who keeps the value counts for neither side.
+        (0.1, -0.2, 0.4, 0, 0): 0.75,
+        # Ties: all four gain as much, as extreme as all four losing, 2 of 2^4.
+        (0.5, 0.5, 0.5, 0.5): 0.125,
+        # Ranks 1.5, 1.5, 3, 4, plus at the ties: 3 or less happens with {}, {1}, {2}, {1, 2}, {3}.
+        (0.5, 0.5, -0.75, -1): 2 * 5 / 16,
+        # Ranks 1, 2.5, 2.5, 4: 3.5 or less happens with {}, {1}, {2}, {3}, {1, 2}, {1, 3}.
+        (0.25, 0.5, -0.5, -1): 2 * 6 / 16,
+    }
+    for gains, p_value in p_of.items():
+        assert _of("wilcoxon_p", _values([0] * len(gains), gains)) == p_value
     assert math.isnan(_of("wilcoxon_p", _values([0, 1], [0, 1])))
-    # Ties: all four gain as much, as extreme as all four losing, 2 of 2^4.
-    assert _of("wilcoxon_p", _values([0] * 4, [0.5] * 4)) == 0.125
-    # Ranks 1.5, 1.5, 3 with minus at one of the ties; 1.5 or less happens with {}, {1}, {2}.
-    assert _of("wilcoxon_p", _values([0] * 3, [0.5, -0.5, 0.75])) == 0.75
-    # Ranks 1.5, 1.5, 3, 4, plus at the ties: 3 or less happens with {}, {1}, {2}, {1, 2}, {3}.
-    assert _of("wilcoxon_p", _values([0] * 4, [0.5, 0.5, -0.75, -1])) == 2 * 5 / 16
-    # Ranks 1, 2.5, 2.5, 4: 3.5 or less happens with {}, {1}, {2}, {3}, {1, 2}, {1, 3}; 4 is more.
-    assert _of("wilcoxon_p", _values([0] * 4, [0.25, 0.5, -0.5, -1])) == 2 * 6 / 16
 
 
 @pytest.mark.parametrize("count", [9, 50, 51, 139])
@@ -203,12 +204,9 @@ def test_whoever_diverged_is_in_no_mean_but_hurt_and_whoever_is_unscored_is_nowh
 
 
 def test_without_any_value_statistics_are_not_a_number():
+    for sizes in (None, [0, 0, 0]):  # Examples that nobody counted.
+        assert math.isnan(_of("baseline_example_weighted_mean", _values(*THREE, sizes=sizes)))
     summary = metrics.summarize(_values([np.nan] * 2, [np.nan] * 2, True, [0, 0]))
     assert {name for name, value in summary.items() if not np.isnan(value)} == {
         "num_clients", "num_unscored", "num_diverged", "baseline_num_diverged"
     }  # fmt: skip
-
-
-def test_examples_that_nobody_counted():
-    for sizes in (None, [0, 0, 0]):
-        assert math.isnan(_of("baseline_example_weighted_mean", _values(*THREE, sizes=sizes)))

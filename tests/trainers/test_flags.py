@@ -19,22 +19,12 @@ from trainers import TRAINERS, algorithm_flags, config, program
 
 # Motley's flags and their published defaults.
 PUBLISHED = {
-    "experiment_name": None,
-    "dataset_name": None,
-    "total_rounds": 100,
-    "rounds_per_evaluation": 10,
-    "rounds_per_checkpoint": 50,
-    "clients_per_train_round": 10,
-    "train_epochs": 1,
-    "train_batch_size": 10,
-    "path_to_initial_model_weights": None,
-    "finetune_max_epochs": 20,
-    "finetune_last_layer": False,
-    "valid_clients_per_evaluation": 100,
-    "test_clients_per_evaluation": 100,
-    "base_random_seed": 0,
-    "use_synthetic_data": False,
-}
+    "experiment_name": None, "dataset_name": None, "total_rounds": 100, "rounds_per_evaluation": 10,
+    "rounds_per_checkpoint": 50, "clients_per_train_round": 10, "train_epochs": 1,
+    "train_batch_size": 10, "path_to_initial_model_weights": None, "finetune_max_epochs": 20,
+    "finetune_last_layer": False, "valid_clients_per_evaluation": 100,
+    "test_clients_per_evaluation": 100, "base_random_seed": 0, "use_synthetic_data": False,
+}  # fmt: skip
 HYPCLUSTER = {
     **{n: v for n, v in PUBLISHED.items() if "finetune" not in n and "weights" not in n},
     "num_clusters": 1,

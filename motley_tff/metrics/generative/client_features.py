@@ -2,9 +2,9 @@
 
 `.npz` of clients: either an array a client, named as the client is, or the arrays `client_id` and
 `features`, `images` or both, a row an example. `.npz` of a generated set: one array, or one named
-`features` or `images` among others; `.npy`: that array. Of both the one that is wanted. Features
-are [num_examples, num_features]; images [num_examples, height, width] or [num_examples, height,
-width, channels].
+`features` or `images` among others; `.npy`: that array. Where a file has both, `images` are read if
+`embed` makes features of them, else `features`. Features are [num_examples, num_features]; images
+[num_examples, height, width] or [num_examples, height, width, channels].
 """
 
 import dataclasses

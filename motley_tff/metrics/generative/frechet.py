@@ -54,7 +54,8 @@ def merged(first: Moments, second: Moments) -> Moments:
 
 
 def fit(features: np.ndarray, known: Moments) -> Gaussian:
-    """Returns the normal distribution with the moments `of` two or more examples, else ValueError.
+    """Returns the normal distribution with the moments `known`, which are those of `features`, two
+    or more examples; else ValueError.
 
     Up to as many examples as features, the centred examples are a root themselves.
     """

@@ -56,10 +56,10 @@ def table(
 ) -> ScoreTable:
     """Scores generated sets, [num_examples, num_features] each, by name.
 
-    `features_are` says what they are of. `num_neighbors` is k of precision, recall, density and
-    coverage; 0 leaves them out. `num_resamples` halves of each set, from 2, give the standard
-    deviations; 0 none. `on_set` is called before each set and half. Too few examples of all
-    clients together or of a set are a UserError.
+    `features_are` is the cell that says which features these are. `num_neighbors` is k of
+    precision, recall, density and coverage; 0 leaves them out. `num_resamples` halves of each set,
+    from 2, give the standard deviations; 0 none. `on_set` is called before each set and half. Too
+    few examples of all clients together or of a set are a UserError.
     """
     _check_sizes(clients, generated, num_neighbors, is_halved=num_resamples > 0)
     scorers = [_frechet(clients), _kernel(clients)]
