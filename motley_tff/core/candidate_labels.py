@@ -13,7 +13,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 BASELINE = "0"
@@ -31,22 +31,23 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
 
 def of_epochs(learning_rates: Sequence[float], max_epochs: int) -> tuple[str, ...]:
     """Returns the labels of fine-tuning's candidates."""
-    epochs = range(1, max_epochs + 1)
-    if len(learning_rates) == 1:
-        return (BASELINE, *map(str, epochs))
-    return (BASELINE, *(f"lr{rate!r}_epoch{e}" for rate in learning_rates for e in epochs))
+    return _labels([f"lr{rate!r}_epoch" for rate in learning_rates], range(1, max_epochs + 1))
 
 
 def of_students(pairs: Sequence[tuple[float, float]], max_epochs: int) -> tuple[str, ...]:
     """Returns the labels of PersFL's candidates, of pairs of a weight and a temperature."""
-    prefixes = [f"w{w:g}_t{t:g}_epoch" for w, t in pairs] if len(pairs) > 1 else [""]
-    return (BASELINE, *(f"{p}{epoch}" for p in prefixes for epoch in range(1, max_epochs + 1)))
+    return _labels([f"w{w:g}_t{t:g}_epoch" for w, t in pairs], range(1, max_epochs + 1))
 
 
 def of_neighbors(num_neighbors: Sequence[int], coefficients: Sequence[float]) -> tuple[str, ...]:
     """Returns the labels of kNN-Per's candidates."""
-    prefixes = [f"k{k}_" for k in num_neighbors] if len(num_neighbors) > 1 else [""]
-    return (BASELINE, *(f"{prefix}c{c:g}" for prefix in prefixes for c in coefficients))
+    return _labels([f"k{k}_" for k in num_neighbors], [f"c{c:g}" for c in coefficients])
+
+
+def _labels(firsts: Sequence[str], seconds: Iterable[object]) -> tuple[str, ...]:
+    """Returns the baseline's label and those of all pairs; a single first one is not named."""
+    shown = firsts if len(firsts) > 1 else [""]
+    return (BASELINE, *(f"{first}{second}" for first in shown for second in seconds))
 
 
 def of_clients(different: Sequence[str]) -> str:

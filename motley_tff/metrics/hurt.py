@@ -24,26 +24,25 @@ def pct_clients_hurt(values: client_values.ClientValues) -> float:
 
 def pct_clients_hurt_low(values: client_values.ClientValues) -> float:
     """Returns the interval's lower end, 0 where nobody is hurt."""
-    hurt, rest = _counts(values)
-    if not hurt + rest:
-        return float("nan")
-    return _beta_pct(hurt, rest + 1, _TAIL) if hurt else 0.0
+    return _interval(values)[0]
 
 
 def pct_clients_hurt_high(values: client_values.ClientValues) -> float:
     """Returns the interval's upper end, 100 where all are hurt."""
+    return _interval(values)[1]
+
+
+def _interval(values: client_values.ClientValues) -> tuple[float, float]:
+    from scipy import special  # Takes 70 ms.
+
     hurt, rest = _counts(values)
     if not hurt + rest:
-        return float("nan")
-    return _beta_pct(hurt + 1, rest, 1 - _TAIL) if rest else 100.0
+        return float("nan"), float("nan")
+    low = special.betaincinv(hurt, rest + 1, _TAIL) if hurt else 0.0
+    high = special.betaincinv(hurt + 1, rest, 1 - _TAIL) if rest else 1.0
+    return 100.0 * float(low), 100.0 * float(high)
 
 
 def _counts(values: client_values.ClientValues) -> tuple[int, int]:
     hurt = int(np.sum(values.is_hurt))
     return hurt, int(np.sum(values.is_scored)) - hurt
-
-
-def _beta_pct(a: int, b: int, quantile: float) -> float:
-    from scipy import special  # Takes 70 ms.
-
-    return 100.0 * float(special.betaincinv(a, b, quantile))

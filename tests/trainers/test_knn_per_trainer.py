@@ -1,6 +1,5 @@
 """knn_per_trainer from end to end, on synthetic schools."""
 
-import numpy as np
 import pytest
 
 from tests.trainers import programs
@@ -32,13 +31,3 @@ def test_files(trained):
     assert set(programs.table(root, "run", "candidates").candidate) == labels
     summary = programs.table(root, "run", "summary").iloc[-1]
     assert summary.personalized_mean < summary.baseline_mean
-
-
-@pytest.mark.slow
-def test_warm_start_from_a_run(trained, tmp_path):
-    weights = f"--path_to_initial_model_weights={trained[0] / 'run'}"
-    run(tmp_path, "--experiment_name=warm", "--total_rounds=0", weights, *SCHOOL, *KNN)
-    first = programs.table(trained[0], "run", "clients")
-    warm = programs.table(tmp_path, "warm", "clients")
-    for column in ("baseline", "personalized"):
-        np.testing.assert_allclose(warm[column], first[column], rtol=1e-6)
