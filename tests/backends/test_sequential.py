@@ -49,7 +49,7 @@ def test_the_largest_clients_of_a_cohort_run_first_and_equal_ones_in_order():
 @pytest.mark.usefixtures("eagerly")
 def test_without_sizes_clients_run_in_the_order_of_the_cohort(monkeypatch):
     task = _noted((3, 4, 5, 6))
-    monkeypatch.setattr(_Noted, "sizes", {})
+    monkeypatch.setattr(task.train, "sizes", {})
     _train(task, [["t2", "t0", "t3"]])
     assert task.train.asked == ["t2", "t0", "t3"]
 
