@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special
-from sklearn import metrics
+from sklearn import impute, metrics, pipeline, preprocessing
 
 import datasets
 from datasets import table
@@ -69,23 +69,24 @@ def test_silos_are_imputed_and_scaled_by_their_own_training_part():
         np.testing.assert_allclose(features[part], scaled, rtol=1e-6)
 
 
-def test_silos_scaled_together_are_scaled_as_scikit_learn_scales_each():
-    rng = np.random.default_rng(1)
-    sizes, columns = (1, 2, 5, 40, 300), 4
-    starts = np.cumsum(sizes) - sizes
-    cells = rng.normal(1e6, 3, size=(sum(sizes), columns))
+@pytest.mark.parametrize("sizes", [(7,), (1, 2, 5, 40, 300)])
+def test_numbers_are_scaled_as_scikit_learn_scales_those_of_each_group(sizes):
+    rng, starts = np.random.default_rng(1), np.cumsum(sizes) - sizes
+    cells = rng.normal(1e6, 3, size=(sum(sizes), 4))
     cells[rng.random(cells.shape) < 0.3] = np.nan
-    cells[starts[3] : starts[4], 1] = 0.1  # A constant one.
+    cells[:, 1] = 0.1  # A constant one.
     rows = [rng.permutation(np.arange(s, s + n)) for s, n in zip(starts, sizes, strict=True)]
     fitted = [(part[: 1 + len(part) // 2], part) for part in rows]
-    # Missing where the silo trains, there where it is evaluated.
-    cells[rows[2], 2] = [np.nan, np.nan, np.nan, 7.0, 8.0]
+    # Missing where a group trains, there where it is evaluated.
+    cells[fitted[-1][0], 2], cells[rows[-1][-1], 2] = np.nan, 7.0
     scaled = table.scaled(cells, fitted)
-    for pair in fitted:
-        expected = table.scaled(cells, [pair])
-        np.testing.assert_allclose(scaled[pair[1]], expected[pair[1]], rtol=1e-6, atol=1e-6)
-    assert np.abs(scaled[rows[3], 1]).max() < 1e-12 and (scaled[rows[2], 2] == 0).all()
-    assert np.abs(scaled).max() > 1
+    for train, used in fitted:
+        has_values = ~np.isnan(cells[train]).all(axis=0)
+        assert (scaled[used][:, ~has_values] == 0).all()
+        scaler = pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler())
+        expected = scaler.fit(cells[train][:, has_values]).transform(cells[used][:, has_values])
+        np.testing.assert_allclose(scaled[used][:, has_values], expected, rtol=1e-6, atol=1e-6)
+    assert np.abs(scaled).max() > 1 and np.abs(scaled[:, 1]).max() < 1e-6
 
 
 def test_categories_are_those_of_training_clients_and_others_are_counted():
