@@ -85,7 +85,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     facts = users_table.facts(path)
     with errors.at(path):
         return create_task_from_data(frame, options, facts)
@@ -94,7 +94,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     with errors.at(path):
         features, label = _used_columns(frame, options)
         return rows_lib.examples(frame, options, [*features, label])
@@ -163,7 +163,7 @@ def _features(
     for name in frame:
         values = None
         if name not in options.categorical_columns:
-            values = rows_lib.numbers(frame[name], words)
+            values = rows_lib.numbers(frame[name], words, options.decimal)
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
@@ -265,7 +265,7 @@ def _joined(of_groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _labels(cells: pd.Series, options: DataOptions, train: np.ndarray) -> Labels:
     """Returns the labels, as classes or numbers; UserError if they leave nothing to learn."""
     kind = options.label_kind
-    numbers = None if kind == "classes" else rows_lib.numbers(cells, ())
+    numbers = None if kind == "classes" else rows_lib.numbers(cells, (), options.decimal)
     if kind == "numbers" and numbers is None:
         expected = f"a column without labels such as {_other_than_number(cells)!r}"
         missing = f"name what stands for no label in {errors.name('missing_values')}"

@@ -357,6 +357,29 @@ def test_too_few_clients(clients):
     assert f"found {len(clients)} client" in str(caught.value)
 
 
+def test_decimal_commas_between_semicolons_are_the_same_table(tmp_path):
+    eighths = [str(i / 8) for i in range(40)]
+    frame = _frame(x=eighths, y=eighths, when=eighths)
+    written = {"point": frame, "comma": frame.apply(lambda cells: cells.str.replace(".", ","))}
+    path, tasks = tmp_path / "t.csv", []
+    for name, marks in (
+        ("point", {}),
+        ("comma", {}),
+        ("comma", {"decimal": ",", "delimiter": ";"}),
+    ):
+        written[name].to_csv(path, sep=";", index=False)
+        options = DataOptions("table", data_file=str(path), time_column="when", **marks)
+        of_columns = {"client_column": "who", "label_column": "y"}
+        tasks.append(datasets.create_task(dataclasses.replace(options, **of_columns)))
+    for client in tasks[0].train.ids:
+        first, *others = (task.train.fetch(client)["train"] for task in tasks)
+        for field in ("features", "target"):
+            np.testing.assert_array_equal(first[field], others[0][field])
+            np.testing.assert_array_equal(first[field], others[1][field])
+    with refused(f"{path} column 'when'", "'0,0'", "numbers"):
+        datasets.create_task(dataclasses.replace(options, decimal=".", **of_columns))
+
+
 def test_errors_about_a_file_begin_with_it(tmp_path):
     (tmp_path / "t.csv").write_text("who,y,x\n" + "a,1,2\nb,1,2\nc,1,2\n" * 9)
     options = {"data_file": str(tmp_path / "t.csv"), "client_column": "who", "label_column": "y"}

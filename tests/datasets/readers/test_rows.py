@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from datasets.options import MISSING_WORDS, DataOptions
-from datasets.readers import rows
+from datasets.readers import rows, users_table
+from motley_tff.core import options as options_lib
 from tests.errors import refused
 
 
@@ -102,7 +103,7 @@ def test_a_named_index_of_parquet_is_a_column(parquet):
     assert parquet(frame[["x"]].rename_axis("row")) == [["x", "row"], ["1", "0"], ["2", "1"]]
     with refused("t.parquet", "several columns 'age'"):
         parquet(frame.set_index("age", drop=False))
-    with refused("t.parquet", "index of string"):
+    with refused("t.parquet", "index without a name"):
         parquet(frame.set_index("school").rename_axis(None))
 
 
@@ -198,8 +199,8 @@ def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
         rows.read(path)
 
 
-def _numbers(*cells):
-    return rows.numbers(pd.Series(cells, name="x"), MISSING_WORDS)
+def _numbers(*cells, decimal=None):
+    return rows.numbers(pd.Series(cells, name="x"), MISSING_WORDS, decimal)
 
 
 def test_numbers_and_what_stands_for_none():
@@ -209,20 +210,53 @@ def test_numbers_and_what_stands_for_none():
     assert _numbers("1", "red") is None and _numbers("2024-01-31") is None
 
 
-def test_decimal_commas():
-    np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
+@pytest.mark.parametrize("decimal", [None, ".", ","])
+def test_numbers_that_are_not_plain(decimal):
     grouped = ("1.234,5", "1,234.5", "1\u00a0234 567", "1'234.5", "1.234.567")
-    for text in (*grouped, "12%", "3.5 €", "$3"):
-        with refused("column 'x'", repr(text), "plain numbers"):
-            _numbers(text, "5")
-    assert _numbers("1.234", "192.168.1.1") is None
-    with refused("column 'x'", "1,234, which is thousands or a decimal comma"):
-        _numbers("1,234", "5")
-    np.testing.assert_array_equal(_numbers("1,234", "0,5"), [1.234, 0.5])
-    np.testing.assert_array_equal(_numbers("0,123", "0,456"), [0.123, 0.456])
-    with refused("column 'x'", "1.234, which is thousands or a decimal point beside 999,5"):
-        _numbers("1.234", "999,5", "2.000")
-    np.testing.assert_array_equal(_numbers("0.234", "999,5"), [0.234, 999.5])
+    others = {None: ("3.5 €",), ".": ("1,5", "0,234"), ",": ("1.5", "0.234")}[decimal]
+    for text in (*grouped, "12%", "$3", *others):
+        with refused("column 'x'", repr(text), f"the decimal mark {decimal or '.'}"):
+            _numbers(text, "5", decimal=decimal)
+    assert _numbers("1.234", "192.168.1.1", decimal=decimal) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "expected"),
+    [
+        (("1,5", "2", "-0,25", ""), None, [1.5, 2, -0.25, np.nan]),
+        (("1,234", "0,5"), None, [1.234, 0.5]),
+        (("0,123", "0,456"), None, [0.123, 0.456]),
+        (("0.234", "999,5"), None, [0.234, 999.5]),
+        (("1,234", "5"), ",", [1.234, 5]),
+        (("1,5e3", "n.a."), ",", [1500, np.nan]),
+        (("1.234", "5"), ".", [1.234, 5]),
+    ],
+)
+def test_decimal_marks(cells, decimal, expected):
+    values = rows.numbers(pd.Series(cells), {*MISSING_WORDS, "n.a."}, decimal)
+    np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("cells", [("1,234", "5"), ("1.234", "999,5", "2.000")])
+def test_numbers_that_can_be_read_in_two_ways(cells):
+    with refused("column 'x'", f"{cells[0]}, which is thousands", advice="decimal"):
+        _numbers(*cells)
+
+
+def test_a_delimiter_that_is_given(file):
+    for mark, name in (("~", "~"), (":", ":"), (" ", " "), ("\t", "tab"), (",", ",")):
+        path = file(f"client{mark}x;|\n00511{mark}1.5\nb{mark}\n")
+        assert _cells(rows.read(path, name))[0] == ["client", "x;|"]
+    assert _cells(rows.read(file("sep=;\na,b;c\n1,2;3\n"), ",")) == [["a", "b;c"], ["1", "2;3"]]
+    with refused("delimiter", "';'", "'client,x'"):
+        rows.read(file("client,x\n1,2\n"), ";")
+    for name in ("a", ";;", '"', "\n"):
+        with refused("delimiter", repr(name), "one character"):
+            options_lib.checked(DataOptions("table", delimiter=name))
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    for name, kind in (("t.csv", "Parquet"), ("t.json", "JSON")):
+        with refused("delimiter", "','", kind):
+            users_table.read(path.with_name(name), ",")
 
 
 def test_infinite_numbers_and_formulas_are_refused():
