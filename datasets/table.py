@@ -285,9 +285,7 @@ def _labels(cells: pd.Series, options: DataOptions, train: np.ndarray) -> Labels
     other = "" if numbers is None else f", or {_LABEL_KIND}=numbers"
     advice = f"give another {errors.name('label_column')}{other}"
     known = classification.classes_in(f"column {cells.name!r}", texts.iloc[train], advice)
-    codes, distinct = pd.factorize(texts)
-    places = classification.labels_in_training([str(d) for d in distinct], known)
-    return Labels(places[codes], tuple(known))
+    return Labels(pd.Categorical(texts, known).codes.astype(np.int32), tuple(known))
 
 
 def _check_are_classes(cells: pd.Series) -> None:

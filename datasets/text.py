@@ -201,7 +201,7 @@ def _class_task(
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
     known = classification.classes_in(f"column {labels.name!r}", labels.iloc[rows.train])
-    values = classification.labels_in_training(list(labels), known)
+    values = pd.Categorical(labels, known).codes.astype(np.int32)
     texts = tf.constant([" ".join(of_text[:_CLASSIFIED_WORDS]) for of_text in words])
     bos = tokens.words.oov + 1
     # Without the id that begins every text.

@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -132,10 +132,6 @@ def _list(path: Path, name: str) -> list[Any]:
     return listed
 
 
-class _Readable(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
 class _Shallow:
     """A file of JSON that is refused where it nests deeper than LEAF's: what ijson takes of memory
     grows with the square of the depth.
@@ -172,7 +168,7 @@ def _examples(data: Any, size: int) -> tuple[list[Any], list[Any]]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator["_Readable"]:
+def _opened(path: Path) -> Iterator[_Shallow]:
     """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
     with path.open("rb") as file:
         head = file.read(16)

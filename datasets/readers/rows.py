@@ -13,7 +13,6 @@ import difflib
 import gzip
 import importlib.util
 import io
-import itertools
 import lzma
 import re
 import warnings
@@ -318,24 +317,19 @@ def check_columns(columns: Iterable[str], options: DataOptions, *required: str) 
     """UserError if a column that options name is not among `columns`, or has two roles; so are
     options that are `required` and name none.
     """
-    present, fields = list(columns), {}
+    present, taken = list(columns), dict[str, str]()
     for field in _COLUMN_OPTIONS:
-        if (value := getattr(options, field)) or field in required:
-            fields[field] = value if isinstance(value, tuple) else (value or "",)
-    for field, names in fields.items():
-        for name in names:
+        value = getattr(options, field) or ("" if field in required else ())
+        for name in (value,) if isinstance(value, str) else value:
             if name not in present:
                 near = difflib.get_close_matches(name, present, n=1)
                 listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
                 advice = f"did you mean {near[0]!r}?" if near else f"give one of {listed}"
                 raise UserError(errors.name(field), name, "a column of the table", advice)
-        if twice := sorted({name for name in names if list(names).count(name) > 1}):
-            raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
-    roles = [(name, field) for field, names in fields.items() for name in names]
-    for (name, field), (other, another) in itertools.combinations(roles, 2):
-        if name == other and field != another and "categorical" not in another:
-            expected = f"another column than that of {errors.name(another)}"
-            raise UserError(errors.name(field), name, expected, "leave one out")
+            if name in taken and field != "categorical_columns":
+                expected = f"a column that {errors.name(taken[name])} does not name already"
+                raise UserError(errors.name(field), name, expected, "leave one out")
+            taken[name] = field
 
 
 def column_error(

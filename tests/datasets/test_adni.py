@@ -332,7 +332,7 @@ def test_bad_tables_and_images_end_in_one_line(tmp_path, row, place, problem, ex
     PIL.Image.new("L", (5000, 1), 9).save(tmp_path / "a" / "wide.png")
     deep = tf.io.encode_png(np.full((32, 32, 3), 3000, np.uint16)).numpy()
     (tmp_path / "a" / "deep.png").write_bytes(deep)
-    with refused(f"labels.csv line 12{place}", problem, expected):
+    with refused(f"labels.csv row 12{place}", problem, expected):
         _create(path)
 
 

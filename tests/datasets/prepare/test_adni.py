@@ -336,7 +336,7 @@ def test_labels_keep_the_place_of_rows_without_a_number(tmp_path):
     [
         (b"RID,OTHER\n1,2\n", "columns RID, OTHER"),
         (b"RID,SUMMARYSUVR_WHOLECEREBNORM\n1,much\n", "no row with a number"),
-        (b"\xff\xfe\x00\x01", "truncated"),
+        (b"\xff\xfe\x00\x01", "no rows"),
     ],
 )
 def test_tables_that_are_none(tmp_path, content, problem):
