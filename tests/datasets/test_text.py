@@ -106,21 +106,18 @@ def test_older_texts_personalize():
         assert set(_words(devices, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
 
 
-def test_silos_say_the_unigram_as_a_fact_and_devices_as_a_reference():
-    devices = next_words.with_unigram(text.create_task_from_data(_frame(), _DEVICES))
-    assert set(devices.reference) == {*devices.valid.ids, *devices.test.ids}
-    silos = next_words.with_unigram(text.create_task_from_data(_frame(), _SILOS))
-    assert silos.reference == {} and set(silos.facts["unigram_accuracy"]) == {"valid", "test"}
-
-
-def test_clients_that_cannot_be_scored_are_left_out_and_named():
-    for options in (_DEVICES, _SILOS):
-        ids = text.create_task_from_data(_frame(20), options).test.ids
-        frame = _frame(20)
-        frame.loc[frame.who == ids[0], "what"] = "zzz"
-        task = next_words.with_unigram(text.create_task_from_data(frame, options))
-        assert [ids[0]] in task.facts["clients_left_out"].values()
-        assert ids[0] not in task.test.ids
+@pytest.mark.parametrize("options", [_DEVICES, _SILOS])
+def test_clients_that_cannot_be_scored_are_left_out_and_named(options):
+    ids = text.create_task_from_data(_frame(20), options).test.ids
+    frame = _frame(20)
+    frame.loc[frame.who == ids[0], "what"] = "zzz"
+    task = next_words.with_unigram(text.create_task_from_data(frame, options))
+    assert [ids[0]] in task.facts["clients_left_out"].values()
+    assert ids[0] not in task.test.ids
+    # Devices have the unigram as a reference, too.
+    scored = {*task.valid.ids, *task.test.ids} if options is _DEVICES else set()
+    assert set(task.reference) == scored
+    assert set(task.facts["unigram_accuracy"]) == {"valid", "test"}
 
 
 @pytest.mark.parametrize("setting", [_DEVICES, _SILOS])

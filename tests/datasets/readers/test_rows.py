@@ -174,11 +174,12 @@ def test_what_is_no_table(file, content, problem, parts):
     assert str(caught.value).count(str(path)) == 1
 
 
-def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
-    path = file("a,b\n1,2\n")
+@pytest.mark.parametrize("name", ["t.csv", "t.json"])
+def test_a_table_that_does_not_fit_is_not_read(file, name, monkeypatch):
+    path = file("a,b\n1,2\n", name)
     monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
-    with refused("t.csv", "GB", "GB", "rows"):
-        rows.read(path)
+    with refused(name, "GB", "GB", "give fewer"):
+        users_table.read(path)
 
 
 def _numbers(*cells, decimal=None):
@@ -291,13 +292,9 @@ def test_rows_by_client_as_they_stand_or_by_time():
         ({"label_column": "zzz"}, "zzz", "a column", "school, score"),
         ({"feature_columns": ("score", "score")}, "score", "feature_columns", ""),
         ({"label_column": "score", "client_column": "score"}, "score", "client_column", ""),
+        ({"text_column": None}, "", "a column of the table", ""),
     ],
 )
 def test_columns_that_are_not_there_and_two_roles(named, name, expected, advice):
     with refused(next(iter(named)), name, expected, advice):
-        rows.check_columns(["school", "score"], DataOptions("table", **named))
-
-
-def test_columns_that_are_required_and_not_named():
-    with refused("text_column", "", "a column of the table"):
-        rows.check_columns(["score"], DataOptions("text"), "text_column")
+        rows.check_columns(["school", "score"], DataOptions("table", **named), *named)
