@@ -81,7 +81,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         facts = {"source": "synthetic", "client_groups": groups}
         own = dataclasses.replace(
             options, client_column="shop", label_column="bought", time_column=None,
-            feature_columns=None, categorical_columns=(),
+            feature_columns=None, categorical_columns=(), decimal=None,
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
@@ -169,7 +169,10 @@ def _features(
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
             _check_categories(categories[name], name in options.categorical_columns)
         else:
-            _check_range(frame[name], values)
+            if (too_large := np.abs(values) > _MAX_NUMBER).any():
+                advice = "write it in another unit, or leave the cell empty"
+                problem, expected = f"{values[too_large][0]:g}", f"at most {_MAX_NUMBER:g}"
+                raise rows_lib.column_error(frame[name], problem, expected, advice)
             numbers[name] = values
     width = len(numbers) + sum(cells.nunique() for cells in categories.values())
     _check_width(len(frame), len(numbers) + len(categories), width)
@@ -188,13 +191,6 @@ def _features(
         if unseen.any():
             facts["cells_with_a_category_of_no_training_part"] = unseen[unseen > 0].to_dict()
     return np.concatenate(blocks, axis=1), facts
-
-
-def _check_range(column: pd.Series, values: np.ndarray) -> None:
-    too_large = np.abs(values) > _MAX_NUMBER
-    if too_large.any():
-        largest, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
-        raise rows_lib.column_error(column, f"{largest:g}", f"at most {_MAX_NUMBER:g}", advice)
 
 
 def _check_width(num_rows: int, num_columns: int, width: int) -> None:

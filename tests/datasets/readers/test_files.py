@@ -116,7 +116,7 @@ def _half(path):
         (lambda path: path.write_bytes(b"hello" * 50), "b'hellohello"),
         (_half, "truncated"),
         (lambda path: path.write_bytes(path.read_bytes()[:2048] + b"\x07" * 10**6), "a TFF client"),
-        ("DROP TABLE examples", "['client_metadata']"),
+        ("DROP TABLE examples", "no such table: examples"),
         ("ALTER TABLE examples RENAME COLUMN client_id TO who", "client_id"),
         ("ALTER TABLE client_metadata RENAME COLUMN num_examples TO n", "num_examples"),
         ("UPDATE client_metadata SET client_id = X'ff' WHERE rowid = 1", "b'\\xff'"),
