@@ -238,7 +238,7 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        problem = f"no way to read it ({error.strerror})"
+        problem = f"a folder that cannot be read ({error.strerror})"
         raise UserError(str(error.filename), problem) from error
 
 

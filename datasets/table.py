@@ -226,7 +226,7 @@ def _check_categories(cells: pd.Series, is_named: bool) -> None:
 def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
     missing = errors.name("missing_values")
     advice = f"leave such cells empty, name them in {missing}, {other}"
-    return rows_lib.column_error(cells, f"numbers but for {text!r} and the like", advice=advice)
+    return rows_lib.column_error(cells, f"numbers, but {text!r} among them", advice=advice)
 
 
 def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

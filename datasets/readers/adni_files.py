@@ -153,7 +153,7 @@ def _suvr(row: Mapping[str, str], listed: set[str]) -> float | None:
     if empty := [name for name in COLUMNS if name != "suvr" and not row[name]]:
         raise UserError("", f"an empty cell for {', '.join(empty)}")
     if row["file"] in listed:
-        raise UserError("", f"the file {row['file']!r} a second time", "each once")
+        raise UserError("", f"the file {row['file']!r} a second time", "each file once")
     listed.add(row["file"])
     suvr = positive_number(row["suvr"])
     if row["suvr"] and suvr is None:
@@ -186,7 +186,7 @@ def _png(folder: Path, file: str) -> np.ndarray:
     """Returns an image's grey values as float32 [height, width]."""
     path = folder / file
     if ".." in Path(file).parts or Path(file).is_absolute() or not path.is_file():
-        raise UserError("", f"the file {file!r}", "one that is there, in the table's folder")
+        raise UserError("", f"the file {file!r}", "a file that is in the table's folder")
     # Pillow raises whatever a broken file makes it trip over.
     with (
         errors.at(file),

@@ -251,7 +251,7 @@ def _csv(path: Path, form: Format) -> pd.DataFrame:
         raise UserError("", f"no table ({reason})", expected) from error
     if not isinstance(frame.index, pd.RangeIndex):
         problem = f"rows of {len(form.columns) + frame.index.nlevels} cells"
-        advice = "look whether a delimiter stands at each row's end"
+        advice = "take out the delimiter at the end of each row"
         raise UserError("", problem, f"{len(form.columns)} as in the header", advice)
     return frame.set_axis(list(form.columns), axis=1)
 
@@ -304,7 +304,9 @@ def _as_text(cells: pd.Series) -> pd.Series:
 def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     names = list(frame.columns)
     if twice := sorted({name for name in names if names.count(name) > 1 and name}):
-        raise UserError("", f"several columns {twice[0]!r}", advice="rename all but one")
+        raise UserError(
+            "", f"several columns of the name {twice[0]!r}", advice="rename all but one"
+        )
     if "" in names:
         place = f"column {names.index('') + 1}"
         raise UserError(place, "no name in the header", advice="give it one")
@@ -346,7 +348,7 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
     ids = frame[column].str.strip()
     if (missing := is_missing(ids, words)).any():
         first = ids[missing].iloc[0]
-        kind = f"no client (but {first!r})" if first else "no client"
+        kind = f"{first!r} in place of a client" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
         problem = f"{kind} in {_counted(missing)} (the header is row 1)"
         advice = f"fill the column, or take those rows out{other if first else ''}"

@@ -279,7 +279,7 @@ def test_png_folder(tmp_path):
 @pytest.mark.parametrize(
     ("row", "place", "problem", "expected"),
     [
-        ("CPS,gone.png,S,I,1.0", "", "'gone.png'", "there"),
+        ("CPS,gone.png,S,I,1.0", "", "'gone.png'", "folder"),
         ("CPS,SIEMENS/0.png,S,I,1.0", "", "'SIEMENS/0.png' a second time", "once"),
         ("CPS,broken.png,S,I,1.0", " broken.png", "truncated", "PNG"),
         ("CPS,wide.png,S,I,1.0", " wide.png", "5000 x 1 pixels", "PNG"),

@@ -282,7 +282,7 @@ def test_what_is_named_as_missing_is_so_in_every_column():
         x = named.train.fetch(client)["train"]["features"][:, 0]
         np.testing.assert_allclose(x, [-(2**0.5), 0, 0, 2**0.5], rtol=1e-6)
     who = _frame().who.replace("c2", "NA")
-    with refused("column 'who'", "(but 'NA') in 4 of", advice="missing_values"):
+    with refused("column 'who'", "'NA' in place of a client in 4 of", advice="missing_values"):
         _task(_frame(who=who))
     splits = _task(_frame(who=who), _naming("?")).splits.values()
     assert "NA" in set().union(*(clients.ids for clients in splits))

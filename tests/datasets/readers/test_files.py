@@ -72,6 +72,7 @@ _PACKED = lzma.compress(bytes(range(256)) * 20_000, lzma.FORMAT_ALONE)
         (_PACKED[:40], "Error"),
         (_PACKED, hashlib.sha256(_PACKED).hexdigest()),
     ],
+    ids=["not there", "a page", "cut", "cut early", "another"],
 )
 def test_a_download_that_fails_leaves_nothing(tmp_path, content, problem):
     if content is not None:

@@ -101,7 +101,7 @@ def test_a_named_index_of_parquet_is_a_column(parquet):
         places = [text[0].index(name) for name in plain[0]]
         assert [[row[i] for i in places] for row in text] == plain
     assert parquet(frame[["x"]].rename_axis("row")) == [["x", "row"], ["1", "0"], ["2", "1"]]
-    with refused("t.parquet", "several columns 'age'"):
+    with refused("t.parquet", "several columns of the name 'age'"):
         parquet(frame.set_index("age", drop=False))
     with refused("t.parquet", "index without a name"):
         parquet(frame.set_index("school").rename_axis(None))
@@ -137,7 +137,7 @@ _R = b"X\n\0\0\0\x03\0\4\3\2\0\3\5\0" + bytes(50)
     [
         ("", "an empty file", {}),
         ("a,b\n", "a header and no rows", {}),
-        ("a,a\n1,2\n", "several columns 'a'", {}),
+        ("a,a\n1,2\n", "several columns of the name 'a'", {}),
         ("a,\n1,2\n", "no name", {"where": "t.csv column 2"}),
         ("a,b\n1,2\n3,4,5\n", "Expected 2 fields in line 3, saw 3", {}),
         ("a,b\n1,2,\n3,4,\n", "rows of 3 cells", {"expected": "2", "advice": "delimiter"}),
