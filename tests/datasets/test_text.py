@@ -91,19 +91,11 @@ def test_the_vocabulary_is_what_two_training_clients_share():
 
 
 def test_older_texts_personalize():
-    when = [str((7 * i) % 40) for i in range(40)]
-    frame = _frame(what=[f"a dog sat {w}" for w in when], when=when)
-    task = text.create_task_from_data(frame, dataclasses.replace(_SILOS, time_column="when"))
-    for client in task.train.ids:
-        own = sorted((int(w) for w, c in zip(when, frame.who, strict=True) if c == client))
-        assert len(own) == 4 and len(_words(task, client, "train")) == 2
-    devices = text.create_task_from_data(
-        _frame(what=["a dog", "the cat", "a dog", "the cat"] * 10, when=["4", "1", "3", "2"] * 10),
-        dataclasses.replace(_DEVICES, time_column="when"),
-    )  # fmt: skip
-    for client in devices.test.ids:
-        assert set(_words(devices, client, "personalization", "test")) == {"<bos> the cat <eos>"}
-        assert set(_words(devices, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
+    frame = _frame(what=["a dog", "the cat"] * 20, when=["4", "1", "3", "2"] * 10)
+    task = text.create_task_from_data(frame, dataclasses.replace(_DEVICES, time_column="when"))
+    for client in task.test.ids:
+        assert set(_words(task, client, "personalization", "test")) == {"<bos> the cat <eos>"}
+        assert set(_words(task, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
 
 
 @pytest.mark.parametrize("options", [_DEVICES, _SILOS])
