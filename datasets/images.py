@@ -114,9 +114,8 @@ def create_task_from_data(
     """
     by_client = dict(rows_lib.by_client(pd.Series(pictures.client_ids)))
     rows = assignment.assign(dict(sorted(by_client.items())), options, by_time=False)
-    codes, distinct = pd.factorize(pictures.labels)
     known = classification.classes_in("the pictures", map(str, pictures.labels[rows.train]))
-    labels = classification.labels_in_training([str(d) for d in distinct], known)[codes]
+    labels = pd.Categorical(pictures.labels, known).codes.astype(np.int32)
     clients, client_facts = rows.clients_with({"pixels": pictures.pixels, "label": labels})
     unknown = int((labels == -1).sum())
     shape = pictures.pixels.shape[1:]
@@ -212,38 +211,34 @@ def _list(folder: Path, only: Sequence[str] | None, layout: str) -> tuple[list[_
     """Returns the pictures' files, sorted, and how many were left out; UserError for a file where a
     folder should be, and none at all.
     """
-    listed: list[_PictureFile] = []
+    clients = (entry for entry in _entries(folder) if only is None or entry.name in only)
+    level: list[tuple[list[str], os.DirEntry[str]]] = [([], client) for client in clients]
     ignored = 0
-    for client in _entries(folder):
-        if only is not None and client.name not in only:
-            continue
-        if _is_ignored(client):
-            ignored += 1
-            continue
-        for label in _entries(_folder(client, layout)):
-            if _is_ignored(label):
-                ignored += 1
-                continue
-            for file in _entries(_folder(label, layout)):
-                if _is_ignored(file):
-                    ignored += 1
-                elif file.is_dir():
-                    raise UserError(file.path, "a folder", f"a picture, as in {layout}")
-                elif not file.is_file():  # Reading a pipe would wait for ever.
-                    problem = "a pipe, a device or a link to nothing"
-                    raise UserError(file.path, problem, "a picture", "remove it")
-                else:
-                    listed.append(_PictureFile(_name(client), _name(label), file.path))
-    if not listed:
+    for is_file in (False, False, True):  # Clients, labels, pictures.
+        used = [(names, entry) for names, entry in level if not _is_ignored(entry)]
+        ignored += len(level) - len(used)
+        if not is_file:
+            level = [
+                ([*names, _name(entry)], below)
+                for names, entry in used
+                for below in _entries(_folder(entry, layout))
+            ]
+    for _, entry in used:
+        if entry.is_dir():
+            raise UserError(entry.path, "a folder", f"a picture, as in {layout}")
+        if not entry.is_file():  # Reading a pipe would wait for ever.
+            problem = "a pipe, a device or a link to nothing"
+            raise UserError(entry.path, problem, "a picture", "remove it")
+    if not used:
         raise UserError(str(folder), "no pictures", layout)
-    return listed, ignored
+    return [_PictureFile(client, label, entry.path) for (client, label), entry in used], ignored
 
 
 def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        problem = f"no way to read it ({error.strerror})"
+        problem = f"a folder that cannot be read ({error.strerror})"
         raise UserError(str(error.filename), problem) from error
 
 

@@ -41,12 +41,24 @@ class SiloShares(NamedTuple):
 PUBLISHED_SHARES = SiloShares()  # Motley's silo code: 15% validate, 15% test.
 # In small letters, what most cells say that have no value; as a class or a text it is a word.
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "?", "-", "#n/a")
+# Delimiters by name, which a shell writes more easily than as they are.
+DELIMITER_NAMES = {"tab": "\t"}
 # Options that say where data are, who owns them, how they are learned from or what a class is
 # called. All others decide which examples a run has, and in which part.
 _OF_NO_EXAMPLES = (
     "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb", "group_key",
     "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm", "l2_reg",
 )  # fmt: skip
+
+
+def check_delimiter(text: str) -> None:
+    """Raises a UserError if a text is no delimiter of a table's cells."""
+    mark = DELIMITER_NAMES.get(text, text)
+    if len(mark) != 1 or mark.isalnum() or mark in '"\r\n':
+        expected = (
+            f"one character that is no letter, digit or quote, or {', '.join(DELIMITER_NAMES)}"
+        )
+        raise UserError(errors.name("delimiter"), repr(text), expected)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +183,18 @@ class DataOptions:
     time_column: str | None = option(
         None,
         "table, text: dates or numbers; older rows personalize, newer evaluate",
+        owners=("table", "text"),
+    )
+    delimiter: str | None = option(
+        None,
+        "table, text: the character between a text file's cells, or tab (default: the one of "
+        "comma, semicolon, tab and bar that its header has most of)",
+        parse=check_delimiter,
+        owners=("table", "text"),
+    )
+    decimal: Literal[".", ","] | None = option(
+        None,
+        "table, text: the decimal mark of numbers (default: each column's own)",
         owners=("table", "text"),
     )
     missing_values: tuple[str, ...] | None = option(

@@ -81,11 +81,11 @@ def create_task(options: DataOptions) -> task_lib.Task:
         facts = {"source": "synthetic", "client_groups": groups}
         own = dataclasses.replace(
             options, client_column="shop", label_column="bought", time_column=None,
-            feature_columns=None, categorical_columns=(),
+            feature_columns=None, categorical_columns=(), decimal=None,
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     facts = users_table.facts(path)
     with errors.at(path):
         return create_task_from_data(frame, options, facts)
@@ -94,7 +94,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's cells as they stand in the file."""
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     with errors.at(path):
         features, label = _used_columns(frame, options)
         return rows_lib.examples(frame, options, [*features, label])
@@ -116,7 +116,7 @@ def create_task_from_data(
     by_client, by_time = rows_lib.of_clients(frame, options), options.time_column is not None
     rows = assignment.assign(by_client, options, by_time)
     features, feature_facts = _features(frame[names], options, rows)
-    labels = _labels(frame[label], options.label_kind, rows.train)
+    labels = _labels(frame[label], options, rows.train)
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
@@ -163,13 +163,16 @@ def _features(
     for name in frame:
         values = None
         if name not in options.categorical_columns:
-            values = rows_lib.numbers(frame[name], words)
+            values = rows_lib.numbers(frame[name], words, options.decimal)
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
             _check_categories(categories[name], name in options.categorical_columns)
         else:
-            _check_range(frame[name], values)
+            if (too_large := np.abs(values) > _MAX_NUMBER).any():
+                advice = "write it in another unit, or leave the cell empty"
+                problem, expected = f"{values[too_large][0]:g}", f"at most {_MAX_NUMBER:g}"
+                raise rows_lib.column_error(frame[name], problem, expected, advice)
             numbers[name] = values
     width = len(numbers) + sum(cells.nunique() for cells in categories.values())
     _check_width(len(frame), len(numbers) + len(categories), width)
@@ -177,20 +180,17 @@ def _features(
     if numbers:
         blocks.append(scaled(np.stack(list(numbers.values()), axis=1), rows.fitted))
     facts: dict[str, Any] = {"number_columns": list(numbers)}
-    encoded, names, unseen = encode(categories, rows.train)
     if categories:
-        blocks.append(encoded)
-        facts["category_columns"] = {name: len(names[name]) for name in categories}
-    if unseen:
-        facts["cells_with_a_category_of_no_training_part"] = unseen
+        known = pd.DataFrame({
+            name: pd.Categorical(cells, sorted(cells.iloc[rows.train].unique()))
+            for name, cells in categories.items()
+        })  # fmt: skip
+        blocks.append(pd.get_dummies(known, dtype=np.float32).to_numpy())
+        facts["category_columns"] = {name: len(known[name].cat.categories) for name in known}
+        unseen = known.isna().sum()
+        if unseen.any():
+            facts["cells_with_a_category_of_no_training_part"] = unseen[unseen > 0].to_dict()
     return np.concatenate(blocks, axis=1), facts
-
-
-def _check_range(column: pd.Series, values: np.ndarray) -> None:
-    too_large = np.abs(values) > _MAX_NUMBER
-    if too_large.any():
-        largest, advice = values[too_large][0], "write it in another unit, or leave the cell empty"
-        raise rows_lib.column_error(column, f"{largest:g}", f"at most {_MAX_NUMBER:g}", advice)
 
 
 def _check_width(num_rows: int, num_columns: int, width: int) -> None:
@@ -226,7 +226,7 @@ def _check_categories(cells: pd.Series, is_named: bool) -> None:
 def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
     missing = errors.name("missing_values")
     advice = f"leave such cells empty, name them in {missing}, {other}"
-    return rows_lib.column_error(cells, f"numbers but for {text!r} and the like", advice=advice)
+    return rows_lib.column_error(cells, f"numbers, but {text!r} among them", advice=advice)
 
 
 def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -234,85 +234,34 @@ def scaled(numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]])
     the mean, standardized. Each of `fitted` has the rows that mean and deviation come from and
     those that they scale; a column without a value in the former is 0 in the latter.
     """
+    (trains, owners), (used, places) = map(_joined, zip(*fitted, strict=True))
+    groups = pd.DataFrame(numbers[trains]).groupby(owners)
+    means, sizes = groups.mean(), groups.size()
+    # An imputed cell has no error, but counts.
+    deviations = groups.std(ddof=0) * np.sqrt(groups.count().div(sizes, axis=0))
+    # What differs by rounding alone is constant, and only centred, as by scikit-learn.
+    rounding = means.abs().mul(sizes * np.finfo(np.float64).eps, axis=0)
+    deviations = deviations.mask(deviations <= rounding, 1.0)
     result = np.zeros(numbers.shape, np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # Said below.
-        if len(fitted) == 1:
-            ((train, used),) = fitted
-            result[used] = _scaled_by_scikit_learn(numbers[train], numbers[used])
-        else:
-            places, cells = _scaled_each(numbers, fitted)
-            result[places] = cells
+    with np.errstate(over="ignore"):  # Said below.
+        cells = (numbers[used] - means.to_numpy()[places]) / deviations.to_numpy()[places]
+        result[used] = np.where(np.isnan(cells), 0.0, cells)
     if not np.isfinite(result).all():
         problem = "numbers too large to be scaled as float32"
         raise UserError("", problem, advice="give smaller ones")
     return result
 
 
-def _scaled_by_scikit_learn(train: np.ndarray, used: np.ndarray) -> np.ndarray:
-    from sklearn import impute, pipeline, preprocessing  # Takes 0.3 s.
-
-    result = np.zeros(used.shape)
-    has_values = ~np.isnan(train).all(axis=0)
-    if has_values.any():
-        scaler = pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler())
-        result[:, has_values] = scaler.fit(train[:, has_values]).transform(used[:, has_values])
-    return result
+def _joined(of_groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of all groups, and the number of each row's group."""
+    groups = np.arange(len(of_groups))
+    return np.concatenate(of_groups), np.repeat(groups, [len(rows) for rows in of_groups])
 
 
-def _scaled_each(
-    numbers: np.ndarray, fitted: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (rows, their numbers), each of `fitted` scaled as scikit-learn would, all at once:
-    its transformers take 3 ms a silo.
-    """
-    sizes = np.array([len(train) for train, _ in fitted])
-    starts = np.cumsum(sizes) - sizes
-    cells = numbers[np.concatenate([train for train, _ in fitted])]
-    is_there = ~np.isnan(cells)
-    counts = np.maximum(np.add.reduceat(is_there, starts, axis=0, dtype=np.int64), 1)
-    means = np.add.reduceat(np.where(is_there, cells, 0.0), starts, axis=0) / counts
-    errors = np.where(is_there, cells - np.repeat(means, sizes, axis=0), 0.0)
-    # An imputed cell has no error, but counts.
-    variances = np.add.reduceat(errors**2, starts, axis=0) / sizes[:, None]
-    eps = np.finfo(np.float64).eps
-    rounding = sizes[:, None] * eps * variances + (sizes[:, None] * means * eps) ** 2
-    deviations = np.sqrt(np.where(variances <= rounding, 1.0, variances))  # Constant: centred only.
-    has_values = np.logical_or.reduceat(is_there, starts, axis=0)
-
-    places = np.concatenate([used for _, used in fitted])
-    lengths = [len(used) for _, used in fitted]
-    means, deviations, has_values = (
-        np.repeat(of_silos, lengths, axis=0) for of_silos in (means, deviations, has_values)
-    )
-    cells = (numbers[places] - means) / deviations
-    return places, np.where(np.isnan(cells) | ~has_values, 0.0, cells)
-
-
-def encode(
-    categories: Mapping[str, pd.Series], train: np.ndarray
-) -> tuple[np.ndarray, dict[str, list[str]], dict[str, int]]:
-    """Returns categories, a missing one being `""`, as 0 and 1, float32 [n, all of them], their
-    names, of the training rows, by column, and how many cells have another one.
-    """
-    from sklearn import preprocessing  # Takes 0.3 s.
-
-    blocks, names, unseen = [], {}, {}
-    for name, cells in categories.items():
-        codes, distinct = pd.factorize(cells, sort=True)
-        encoder = preprocessing.OneHotEncoder(
-            handle_unknown="ignore", sparse_output=False, dtype=np.float32
-        ).fit(codes[train, None])
-        known = encoder.categories_[0]
-        blocks.append(encoder.transform(codes[:, None]))
-        names[name] = [str(distinct[code]) for code in known]
-        if count := int((~np.isin(codes, known)).sum()):
-            unseen[name] = count
-    return np.concatenate(blocks, axis=1) if blocks else np.zeros((0, 0)), names, unseen
-
-
-def _labels(cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
+def _labels(cells: pd.Series, options: DataOptions, train: np.ndarray) -> Labels:
     """Returns the labels, as classes or numbers; UserError if they leave nothing to learn."""
-    numbers = None if kind == "classes" else rows_lib.numbers(cells, ())
+    kind = options.label_kind
+    numbers = None if kind == "classes" else rows_lib.numbers(cells, (), options.decimal)
     if kind == "numbers" and numbers is None:
         expected = f"a column without labels such as {_other_than_number(cells)!r}"
         missing = f"name what stands for no label in {errors.name('missing_values')}"
@@ -332,9 +281,7 @@ def _labels(cells: pd.Series, kind: str | None, train: np.ndarray) -> Labels:
     other = "" if numbers is None else f", or {_LABEL_KIND}=numbers"
     advice = f"give another {errors.name('label_column')}{other}"
     known = classification.classes_in(f"column {cells.name!r}", texts.iloc[train], advice)
-    codes, distinct = pd.factorize(texts)
-    places = classification.labels_in_training([str(d) for d in distinct], known)
-    return Labels(places[codes], tuple(known))
+    return Labels(pd.Categorical(texts, known).codes.astype(np.int32), tuple(known))
 
 
 def _check_are_classes(cells: pd.Series) -> None:

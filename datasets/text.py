@@ -78,7 +78,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     facts = users_table.facts(path)
     with errors.at(path):
         return create_task_from_data(frame, options, facts)
@@ -87,7 +87,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
 def raw_examples(options: DataOptions) -> dict[str, dict[str, np.ndarray]]:
     """Returns each client's texts, and labels if there are some, as they stand in the file."""
     path = users_table.find(options.data_file)
-    frame = users_table.read(path)
+    frame = users_table.read(path, options.delimiter)
     rows_lib.check_columns(frame.columns, options, "client_column", "text_column")
     with errors.at(path):
         names = filter(None, (options.text_column, options.label_column))
@@ -201,7 +201,7 @@ def _class_task(
     facts: Mapping[str, Any],
 ) -> task_lib.Task:
     known = classification.classes_in(f"column {labels.name!r}", labels.iloc[rows.train])
-    values = classification.labels_in_training(list(labels), known)
+    values = pd.Categorical(labels, known).codes.astype(np.int32)
     texts = tf.constant([" ".join(of_text[:_CLASSIFIED_WORDS]) for of_text in words])
     bos = tokens.words.oov + 1
     # Without the id that begins every text.

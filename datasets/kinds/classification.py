@@ -42,12 +42,6 @@ def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]
     return known
 
 
-def labels_in_training(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """Returns each label's place in `known`, int32 [n]; -1 of one that no training part has."""
-    places = {label: i for i, label in enumerate(known)}
-    return np.array([places.get(label, -1) for label in labels], np.int32)
-
-
 def cross_entropy_of_known(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (softmax cross entropy, 1.0 where a label is not -1), [batch] each: no output stands
     for a label that was not there in training. `accuracy` counts it as wrong.

@@ -7,7 +7,6 @@ file was made, as JSON.
 """
 
 import collections
-import csv
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from datasets.readers import files, picture_files
+from datasets.readers import files, picture_files, rows
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
@@ -127,9 +126,9 @@ def read_folder(labels: Path) -> Collection:
     left_out = collections.Counter[str]()
     examples: dict[str, list[tuple[np.ndarray, float, str, str]]] = {}
     listed: set[str] = set()
-    for line, row in read_csv(labels, COLUMNS):
+    for number, row in read_csv(labels, COLUMNS):
         scans = examples.setdefault(row["vendor"], [])
-        with errors.at(f"{labels} line {line}"):
+        with errors.at(f"{labels} row {number}"):
             suvr = _suvr(row, listed)
             image = None if suvr is None else shrink(_png(labels.parent, row["file"]))
         if suvr is None or image is None:
@@ -154,7 +153,7 @@ def _suvr(row: Mapping[str, str], listed: set[str]) -> float | None:
     if empty := [name for name in COLUMNS if name != "suvr" and not row[name]]:
         raise UserError("", f"an empty cell for {', '.join(empty)}")
     if row["file"] in listed:
-        raise UserError("", f"the file {row['file']!r} a second time", "each once")
+        raise UserError("", f"the file {row['file']!r} a second time", "each file once")
     listed.add(row["file"])
     suvr = positive_number(row["suvr"])
     if row["suvr"] and suvr is None:
@@ -164,20 +163,14 @@ def _suvr(row: Mapping[str, str], listed: set[str]) -> float | None:
 
 
 def read_csv(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line, {column: stripped cell}) of UTF-8; UserError if it is none or lacks columns."""
-    with (
-        errors.at(path),
-        files.readable_as("CSV", OSError, UnicodeDecodeError, csv.Error),
-        path.open(encoding="utf-8-sig", newline="") as file,
-    ):
-        reader = csv.DictReader(file, restval="")
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        if missing := ", ".join(name for name in columns if name not in header):
-            listed = ", ".join(header)[:200] or "none"
-            raise UserError("", f"the columns {listed}", f"also {missing}")
-        for row in reader:
-            yield reader.line_num, {k: v.strip() for k, v in row.items() if k is not None}
+    """Yields (number of a row, the header's being 1; {column: stripped cell}); UserError as
+    `rows.read`, or if columns are missing.
+    """
+    frame = rows.read(path)
+    if missing := ", ".join(name for name in columns if name not in frame):
+        raise UserError(str(path), f"the columns {', '.join(frame)[:200]}", f"also {missing}")
+    cells = frame.apply(lambda column: column.str.strip())
+    yield from enumerate(cells.to_dict("records"), 2)
 
 
 def positive_number(text: str) -> float | None:
@@ -193,7 +186,7 @@ def _png(folder: Path, file: str) -> np.ndarray:
     """Returns an image's grey values as float32 [height, width]."""
     path = folder / file
     if ".." in Path(file).parts or Path(file).is_absolute() or not path.is_file():
-        raise UserError("", f"the file {file!r}", "one that is there, in the table's folder")
+        raise UserError("", f"the file {file!r}", "a file that is in the table's folder")
     # Pillow raises whatever a broken file makes it trip over.
     with (
         errors.at(file),

@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -132,10 +132,6 @@ def _list(path: Path, name: str) -> list[Any]:
     return listed
 
 
-class _Readable(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
 class _Shallow:
     """A file of JSON that is refused where it nests deeper than LEAF's: what ijson takes of memory
     grows with the square of the depth.
@@ -167,12 +163,13 @@ def _examples(data: Any, size: int) -> tuple[list[Any], list[Any]]:
     if not isinstance(x, list) or not isinstance(y, list):
         raise UserError("", "no lists x and y", "both")
     if not len(x) == len(y) == size:
-        raise UserError("", f"{len(x)} x and {len(y)} y", f"{size}, as num_samples says")
+        expected = f"{size} of each, as num_samples says"
+        raise UserError("", f"{len(x)} x and {len(y)} y", expected)
     return x, y
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator["_Readable"]:
+def _opened(path: Path) -> Iterator[_Shallow]:
     """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
     with path.open("rb") as file:
         head = file.read(16)
@@ -228,8 +225,8 @@ def table(x: list[Any], width: int, unit: str) -> np.ndarray:
     """Returns x, a list of `width` numbers each, float32 [n, width]; UserError if it is other."""
     for row in x:
         if not isinstance(row, list) or len(row) != width:
-            problem = f"of {len(row)}" if isinstance(row, list) else str(row)[:40]
-            raise UserError("", f"x {problem}", f"{width} {unit} each")
+            problem = f"a list of {len(row)}" if isinstance(row, list) else str(row)[:40]
+            raise UserError("", f"{problem} among x", f"lists of {width} {unit}")
     try:
         return np.array(x, np.float32).reshape(len(x), width)
     except (ValueError, TypeError, OverflowError) as error:

@@ -13,7 +13,6 @@ import difflib
 import gzip
 import importlib.util
 import io
-import itertools
 import lzma
 import re
 import warnings
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from datasets.options import MISSING_WORDS, DataOptions
+from datasets.options import DELIMITER_NAMES, MISSING_WORDS, DataOptions
 from datasets.readers import files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
@@ -74,7 +73,8 @@ _R = re.compile(rb"(RD[AX]\d\n)?(X\n\0\0|A\n\d\n\d{5,}\n)")
 _AS_CSV = "save it as CSV, as {}.to_csv('t.csv', index=False) does"
 _AS_CSV_IN_R = "save its table as CSV, as write.csv(x, 't.csv', row.names=FALSE, na='') does in R"
 _A_TABLE, _HEADER_AND_ROWS = "a table of text", "a header line and rows"
-_PLAIN = "write numbers with a decimal point and without separators, signs or units"
+_PLAIN = "write them without separators of thousands, signs and units"
+_SWAPPED = str.maketrans(",.", ".,")
 _FORMULA = r"=[^=].*|@[A-Za-z.]+\(.*|[+-][A-Za-z(].*[(|!*/+-].*"
 
 
@@ -87,8 +87,9 @@ class Format(NamedTuple):
     columns: tuple[str, ...]
 
 
-def read(path: Path) -> pd.DataFrame:
-    """Returns a file's cells as text, `""` where one is missing, columns by their names.
+def read(path: Path, delimiter: str | None = None) -> pd.DataFrame:
+    """Returns a file's cells as text, `""` where one is missing, columns by their names. What
+    `delimiter` is not given is found out.
 
     UserError if it is no table, has columns without a name or two of the same, a row of more or
     fewer cells than the header, or would not fit in memory.
@@ -99,15 +100,23 @@ def read(path: Path) -> pd.DataFrame:
             raise UserError("", "an empty file", _HEADER_AND_ROWS)
         check_file_size([path], "give fewer rows or columns")
         if head.startswith(b"PAR1"):
+            check_has_no_delimiter("Parquet", delimiter)
             return _checked(_parquet(path))
         check_kind(path)
-        form = _format(head, _encoding(path, head))
+        form = _format(head, _encoding(path, head), delimiter)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pd.errors.ParserWarning)
             frame = _checked(_csv(path, form))
         if (frame.iloc[:, -1] == "").any():  # Pandas fills short rows with empty cells.
             _check_no_short_rows(path, form)
         return frame
+
+
+def check_has_no_delimiter(kind: str, delimiter: str | None) -> None:
+    """Raises UserError if a delimiter is given beside a file whose cells have none."""
+    if delimiter:
+        expected = f"a file of text, and this is {kind}"
+        raise UserError(errors.name("delimiter"), repr(delimiter), expected, "leave it out")
 
 
 def _head(path: Path) -> bytes:
@@ -179,19 +188,22 @@ def check_memory(amount: str, needed: int, advice: str) -> None:
         raise UserError("", amount, f"at most {available / 1e9:.1f} GB, which are free", advice)
 
 
-def _format(head: bytes, encoding: str) -> Format:
+def _format(head: bytes, encoding: str, delimiter: str | None) -> Format:
     whole = head.decode(encoding, "ignore").lstrip("\ufeff")
     text = whole.lstrip("\r\n")  # Empty lines before the header.
-    first_line, delimiter = whole[: len(whole) - len(text)].count("\n"), ""
+    first_line = whole[: len(whole) - len(text)].count("\n")
     line, _, rest = text.partition("\n")
+    mark = DELIMITER_NAMES.get(delimiter or "", delimiter)
     if match := re.fullmatch(r"sep=(.)\r?", line.strip('"')):
-        first_line, delimiter, text = first_line + 1, match[1], rest
-    delimiter = delimiter or max(
-        _DELIMITERS, key=re.sub(r'"[^"]*"', "", text.partition("\n")[0]).count
-    )
+        first_line, mark, text = first_line + 1, mark or match[1], rest
+    header = re.sub(r'"[^"]*"', "", text.partition("\n")[0])
+    if delimiter and mark and mark not in header:
+        expected = f"the character between the columns of the header {header.strip()[:80]!r}"
+        raise UserError(errors.name("delimiter"), repr(delimiter), expected)
+    mark = mark or max(_DELIMITERS, key=header.count)
     with files.readable_as(_A_TABLE, csv.Error):
-        columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), delimiter), [])
-    return Format(encoding, delimiter, first_line, tuple(name.strip() for name in columns))
+        columns: list[str] = next(_cells_of(io.StringIO(text, newline=""), mark), [])
+    return Format(encoding, mark, first_line, tuple(name.strip() for name in columns))
 
 
 def _cells_of(lines: Iterable[str], delimiter: str) -> Any:
@@ -239,7 +251,7 @@ def _csv(path: Path, form: Format) -> pd.DataFrame:
         raise UserError("", f"no table ({reason})", expected) from error
     if not isinstance(frame.index, pd.RangeIndex):
         problem = f"rows of {len(form.columns) + frame.index.nlevels} cells"
-        advice = "look whether a delimiter stands at each row's end"
+        advice = "take out the delimiter at the end of each row"
         raise UserError("", problem, f"{len(form.columns)} as in the header", advice)
     return frame.set_axis(list(form.columns), axis=1)
 
@@ -252,45 +264,36 @@ def _parquet(path: Path) -> pd.DataFrame:
         )
         raise UserError("", "a Parquet file", "pyarrow, which reads it", advice)
     with files.readable_as("a Parquet file", Exception):
-        from pyarrow import parquet  # Takes 0.1 s.
+        from pyarrow import Table, parquet, types  # Takes 0.1 s.
 
         with parquet.ParquetFile(path) as file:
-            table = file.read()
-        columns = {i: (name, table.column(i)) for i, name in enumerate(table.column_names)}
-        columns.update(_index(table))
-        named = [(name, _as_text(cells)) for name, cells in columns.values() if name is not None]
-        frame = pd.concat([text for _, text in named], axis=1)
-    return frame.set_axis([name for name, _ in named], axis=1)
+            stored = file.read()
+        # Pandas takes some of the indices of dictionaries only.
+        columns = [
+            column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+            for column in stored.columns
+        ]
+        frame = Table.from_arrays(columns, schema=None, names=stored.column_names)
+        frame = frame.replace_schema_metadata(stored.schema.metadata)
+        # As floats large whole numbers beside gaps would be others.
+        frame = frame.to_pandas(integer_object_nulls=True)
+        return pd.concat([frame.reset_index(drop=True), _index(frame.index)], axis=1).apply(
+            _as_text
+        )
 
 
-def _index(table: Any) -> Iterator[tuple[int, tuple[str | None, Any]]]:
-    """Yields (place, (name, cells)) of a pandas index in an Arrow table: a column as others if it
-    has a name, of the name None if it has none and merely counts rows.
-    """
-    import pyarrow
-
-    facts = table.schema.pandas_metadata or {}
-    names = {column["field_name"]: column["name"] for column in facts.get("columns", ())}
-    for field in facts.get("index_columns", ()):
-        if isinstance(field, str):
-            place, name = table.column_names.index(field), names[field]
-            if name is None and not pyarrow.types.is_integer(table.schema.types[place]):
-                problem = f"an index of {table.schema.types[place]} without a name"
-                expected = "one with a name, which is a column"
-                raise UserError("", problem, expected, "name it, or write without it")
-            yield place, (name, table.column(place))
-        elif field["name"] is not None:
-            counted = range(field["start"], field["stop"], field["step"])
-            yield len(table.column_names), (field["name"], pyarrow.array(counted))
+def _index(index: pd.Index) -> pd.DataFrame:
+    """Returns a frame's index as columns; none if it has no name and merely counts rows."""
+    frame = index.to_frame(index=False)
+    if index.names == [None] and not pd.api.types.is_integer_dtype(index):
+        expected = "one with a name, which is a column"
+        advice = "name it, or write without it"
+        raise UserError("", f"an index without a name, such as {index[0]!r}", expected, advice)
+    return frame[[name for name in index.names if name is not None]]
 
 
-def _as_text(column: Any) -> pd.Series:
-    """Returns an Arrow column's cells as a CSV would have them: 3, not 3.0."""
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(column.type):  # Pandas takes some of their indices only.
-        column = column.cast(column.type.value_type)
-    cells = column.to_pandas(integer_object_nulls=True)  # As floats large ones would be others.
+def _as_text(cells: pd.Series) -> pd.Series:
+    """Returns cells as a CSV would have them: 3, not 3.0."""
     text = cells.astype(str)
     if pd.api.types.is_float_dtype(cells):
         whole = cells.notna() & (cells % 1 == 0) & (cells.abs() < LARGEST_WHOLE)
@@ -301,7 +304,9 @@ def _as_text(column: Any) -> pd.Series:
 def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     names = list(frame.columns)
     if twice := sorted({name for name in names if names.count(name) > 1 and name}):
-        raise UserError("", f"several columns {twice[0]!r}", advice="rename all but one")
+        raise UserError(
+            "", f"several columns of the name {twice[0]!r}", advice="rename all but one"
+        )
     if "" in names:
         place = f"column {names.index('') + 1}"
         raise UserError(place, "no name in the header", advice="give it one")
@@ -314,24 +319,19 @@ def check_columns(columns: Iterable[str], options: DataOptions, *required: str) 
     """UserError if a column that options name is not among `columns`, or has two roles; so are
     options that are `required` and name none.
     """
-    present, fields = list(columns), {}
+    present, taken = list(columns), dict[str, str]()
     for field in _COLUMN_OPTIONS:
-        if (value := getattr(options, field)) or field in required:
-            fields[field] = value if isinstance(value, tuple) else (value or "",)
-    for field, names in fields.items():
-        for name in names:
+        value = getattr(options, field) or ("" if field in required else ())
+        for name in (value,) if isinstance(value, str) else value:
             if name not in present:
                 near = difflib.get_close_matches(name, present, n=1)
                 listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
                 advice = f"did you mean {near[0]!r}?" if near else f"give one of {listed}"
                 raise UserError(errors.name(field), name, "a column of the table", advice)
-        if twice := sorted({name for name in names if list(names).count(name) > 1}):
-            raise UserError(errors.name(field), twice[0], "each column once", "leave one out")
-    roles = [(name, field) for field, names in fields.items() for name in names]
-    for (name, field), (other, another) in itertools.combinations(roles, 2):
-        if name == other and field != another and "categorical" not in another:
-            expected = f"another column than that of {errors.name(another)}"
-            raise UserError(errors.name(field), name, expected, "leave one out")
+            if name in taken and field != "categorical_columns":
+                expected = f"a column that {errors.name(taken[name])} does not name already"
+                raise UserError(errors.name(field), name, expected, "leave one out")
+            taken[name] = field
 
 
 def column_error(
@@ -348,7 +348,7 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
     ids = frame[column].str.strip()
     if (missing := is_missing(ids, words)).any():
         first = ids[missing].iloc[0]
-        kind = f"no client (but {first!r})" if first else "no client"
+        kind = f"{first!r} in place of a client" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
         problem = f"{kind} in {_counted(missing)} (the header is row 1)"
         advice = f"fill the column, or take those rows out{other if first else ''}"
@@ -372,7 +372,8 @@ def of_clients(frame: pd.DataFrame, options: DataOptions) -> dict[str, np.ndarra
     """Returns each client's rows as `by_client` does, by time if options name a column of it."""
     words, time = options.missing_cells, options.time_column
     ids = client_ids(frame, options.client_column or "", words)
-    return dict(by_client(ids, None if time is None else times(frame[time], words)))
+    order = None if time is None else times(frame[time], words, options.decimal)
+    return dict(by_client(ids, order))
 
 
 def _counted(is_there: pd.Series) -> str:
@@ -403,24 +404,26 @@ def label_notes(labels: pd.Series) -> list[str]:
     ]
 
 
-def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
+def numbers(
+    column: pd.Series, words: Collection[str], decimal: str | None = None
+) -> np.ndarray | None:
     """Returns a column's values, float64 with not-a-number where missing, as `is_missing` says by
-    `words`; None if some are no numbers. UserError if they are formulas, infinite, or could be read
-    in two ways.
+    `words`; None if some are no numbers. UserError if they are formulas, infinite, or, unless the
+    `decimal` mark is given, could be read in two ways.
     """
     codes, distinct = pd.factorize(column)
     texts = pd.Series(distinct, dtype=str).str.strip()
     missing = is_missing(texts, words)
-    values = pd.to_numeric(texts.where(~missing, "nan"), errors="coerce")
+    plain = texts.str.translate(_SWAPPED) if decimal == "," else texts
+    values = pd.to_numeric(plain.where(~missing, "nan"), errors="coerce")
     odd = values.isna() & ~missing
-    if odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
+    if decimal is None and odd.any() and texts[odd].str.fullmatch(_DECIMAL_COMMA).all():
+        unclear = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
         if texts[odd].str.fullmatch(_THOUSANDS).all():
-            problem = f"{texts[odd].iloc[0]}, which is thousands or a decimal comma"
-            raise column_error(column, problem, advice=_PLAIN)
-        pointed = texts[~odd & texts.str.fullmatch(_POINTED_THOUSANDS)]
-        if len(pointed):
-            other = f"which is thousands or a decimal point beside {texts[odd].iloc[0]}"
-            raise column_error(column, f"{pointed.iloc[0]}, {other}", advice=_PLAIN)
+            unclear = texts[odd]
+        if len(unclear):
+            problem = f"{unclear.iloc[0]}, which is thousands or has a fraction"
+            raise column_error(column, problem, advice=f"give {errors.name('decimal')}=, or .")
         values = pd.to_numeric(texts.str.replace(",", ".").where(~missing, "nan"), errors="coerce")
         odd = values.isna() & ~missing
     others = texts[odd]
@@ -429,8 +432,9 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
         problem = f"formulas, such as {formulas.iloc[0][:40]!r}"
         raise column_error(column, problem, advice="save their values")
     if len(others):
-        if others.str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
-            raise column_error(column, repr(others.iloc[0]), "plain numbers", _PLAIN)
+        if plain[odd].str.fullmatch(f"{_SEPARATED}|{_DECIMAL_COMMA}|{_SIGNED}").all():
+            expected = f"plain numbers with the decimal mark {decimal or '.'}"
+            raise column_error(column, repr(others.iloc[0]), expected, _PLAIN)
         return None
     if np.isinf(values).any():
         row = row_number(pd.Series(np.isinf(values.to_numpy())[codes]))
@@ -439,7 +443,7 @@ def numbers(column: pd.Series, words: Collection[str]) -> np.ndarray | None:
     return values.to_numpy(np.float64)[codes]
 
 
-def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
+def times(column: pd.Series, words: Collection[str], decimal: str | None = None) -> np.ndarray:
     """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
     others and where one is missing, as `is_missing` says by `words`.
     """
@@ -448,7 +452,7 @@ def times(column: pd.Series, words: Collection[str]) -> np.ndarray:
         raise column_error(column, f"no time in {_counted(missing)}", advice=advice)
     values = None
     with contextlib.suppress(UserError):
-        values = numbers(column, words)
+        values = numbers(column, words, decimal)
     if values is None:
         dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():

@@ -29,12 +29,13 @@ def facts(path: Path) -> dict[str, Any]:
     return {"source": "table", "files": [str(path)]}
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(path: Path, delimiter: str | None = None) -> pd.DataFrame:
     """Returns cells as text, `""` where one is missing; UserError as `rows.read` or
     `leaf_files.read`, and if x are no numbers or texts, or not as many in each.
     """
     if not leaf_files.is_leaf(path):
-        return rows.read(path)
+        return rows.read(path, delimiter)
+    rows.check_has_no_delimiter("JSON", delimiter)
     parts = leaf_files.paths(path)
     with errors.at(path):
         if path.is_file():

@@ -37,7 +37,7 @@ def _other_value(option):
     """Returns a value of an option that is not its default."""
     if option.choices:
         return next(choice for choice in option.choices if choice != option.default)
-    value = {bool: True, int: 8, float: 0.1, str: "x"}[option.kind]
+    value = {bool: True, int: 8, float: 0.1, str: "tab"}[option.kind]
     return (value,) if option.is_list else value
 
 

@@ -91,36 +91,25 @@ def test_the_vocabulary_is_what_two_training_clients_share():
 
 
 def test_older_texts_personalize():
-    when = [str((7 * i) % 40) for i in range(40)]
-    frame = _frame(what=[f"a dog sat {w}" for w in when], when=when)
-    task = text.create_task_from_data(frame, dataclasses.replace(_SILOS, time_column="when"))
-    for client in task.train.ids:
-        own = sorted((int(w) for w, c in zip(when, frame.who, strict=True) if c == client))
-        assert len(own) == 4 and len(_words(task, client, "train")) == 2
-    devices = text.create_task_from_data(
-        _frame(what=["a dog", "the cat", "a dog", "the cat"] * 10, when=["4", "1", "3", "2"] * 10),
-        dataclasses.replace(_DEVICES, time_column="when"),
-    )  # fmt: skip
-    for client in devices.test.ids:
-        assert set(_words(devices, client, "personalization", "test")) == {"<bos> the cat <eos>"}
-        assert set(_words(devices, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
+    frame = _frame(what=["a dog", "the cat"] * 20, when=["4", "1", "3", "2"] * 10)
+    task = text.create_task_from_data(frame, dataclasses.replace(_DEVICES, time_column="when"))
+    for client in task.test.ids:
+        assert set(_words(task, client, "personalization", "test")) == {"<bos> the cat <eos>"}
+        assert set(_words(task, client, "evaluation", "test")) == {"<bos> a dog <eos>"}
 
 
-def test_silos_say_the_unigram_as_a_fact_and_devices_as_a_reference():
-    devices = next_words.with_unigram(text.create_task_from_data(_frame(), _DEVICES))
-    assert set(devices.reference) == {*devices.valid.ids, *devices.test.ids}
-    silos = next_words.with_unigram(text.create_task_from_data(_frame(), _SILOS))
-    assert silos.reference == {} and set(silos.facts["unigram_accuracy"]) == {"valid", "test"}
-
-
-def test_clients_that_cannot_be_scored_are_left_out_and_named():
-    for options in (_DEVICES, _SILOS):
-        ids = text.create_task_from_data(_frame(20), options).test.ids
-        frame = _frame(20)
-        frame.loc[frame.who == ids[0], "what"] = "zzz"
-        task = next_words.with_unigram(text.create_task_from_data(frame, options))
-        assert [ids[0]] in task.facts["clients_left_out"].values()
-        assert ids[0] not in task.test.ids
+@pytest.mark.parametrize("options", [_DEVICES, _SILOS])
+def test_clients_that_cannot_be_scored_are_left_out_and_named(options):
+    ids = text.create_task_from_data(_frame(20), options).test.ids
+    frame = _frame(20)
+    frame.loc[frame.who == ids[0], "what"] = "zzz"
+    task = next_words.with_unigram(text.create_task_from_data(frame, options))
+    assert [ids[0]] in task.facts["clients_left_out"].values()
+    assert ids[0] not in task.test.ids
+    # Devices have the unigram as a reference, too.
+    scored = {*task.valid.ids, *task.test.ids} if options is _DEVICES else set()
+    assert set(task.reference) == scored
+    assert set(task.facts["unigram_accuracy"]) == {"valid", "test"}
 
 
 @pytest.mark.parametrize("setting", [_DEVICES, _SILOS])

@@ -21,10 +21,6 @@ _SMALL = {
 }
 
 
-def test_these_are_a_users_data():
-    assert set(_SMALL) == set(datasets.USERS_DATA)
-
-
 @pytest.mark.parametrize("name", datasets.USERS_DATA)
 def test_silos_and_devices(name):
     silos = synthetic.task(name, setting="cross_silo", **_SMALL[name])
@@ -56,15 +52,49 @@ def test_options_of_silos_are_not_devices(option):
         datasets.check_options(DataOptions("table", **options))
 
 
-def test_what_is_needed_is_said_before_anything_is_read():
-    for options, missing in (
-        (DataOptions("table", data_file="t.csv", client_column="c"), "label_column"),
-        (DataOptions("text"), "data_file"),
-    ):
-        with refused() as caught:
-            datasets.check_options(options)
-        assert missing in str(caught.value)
-    datasets.check_options(DataOptions("text", use_synthetic_data=True))
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (DataOptions("table", data_file="t.csv", client_column="c"), {"expected": "label_column"}),
+        (DataOptions("text"), {"expected": "data_file"}),
+        (DataOptions("images"), {"expected": "data_file"}),
+        (DataOptions("images", data_dir="a", data_file="b"), {"expected": "data_dir"}),
+        (
+            DataOptions("table", use_synthetic_data=True, missing_values="NA"),
+            {"where": "missing_values"},
+        ),
+    ],
+)
+def test_what_is_needed_is_said_before_anything_is_read(options, parts):
+    with refused(**parts):
+        datasets.check_options(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shapes"),
+    [
+        ("images", {"model_sizes": (3, 5)}, ((3, 3, 1, 3), (3,))),
+        ("images", {"model": "mlp", "model_sizes": (3, 5)}, ((784, 3), (3,), (3, 5))),
+        ("images", {"model": "linear"}, ((784, 10), (10,))),
+        ("table", {"model": "mlp", "model_sizes": (5,)}, ((5, 5), (5,), (5, 2), (2,))),
+    ],
+)
+def test_models_and_their_sizes(name, options, shapes):
+    task = datasets.create(name, use_synthetic_data=True, **options)
+    assert task.model.shapes[: len(shapes)] == shapes
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "where", "found", "expected"),
+    [
+        ("text", {"model": "lstm", "model_sizes": (3,)}, "model_sizes", (3,), "2 for lstm"),
+        ("table", {"model_sizes": (5,)}, "model_sizes", (5,), "linear"),
+        ("table", {"model": "cnn"}, "model", "cnn", "linear, mlp"),
+    ],
+)
+def test_models_and_sizes_that_are_not_there(name, options, where, found, expected):
+    with refused(where, found, expected):
+        datasets.create(name, use_synthetic_data=True, **options)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -86,13 +116,3 @@ def test_whoever_runs_is_told_what_is_left_out():
         "of the data, 4 images are left out: no label",
         "7 rows are odd",
     ]
-
-
-def test_a_text_is_no_list_of_letters():
-    with refused("missing_values"):
-        datasets.create("table", use_synthetic_data=True, missing_values="NA")
-
-
-def test_sizes_a_model_does_not_have():
-    with refused("model_sizes", (3,), "2 for lstm"):
-        datasets.create("text", use_synthetic_data=True, model="lstm", model_sizes=(3,))

@@ -77,6 +77,7 @@ _PLAIN = _sequential('L.Dense(6, activation="tanh")', "L.Dense(facts.num_outputs
 def test_a_sequential_of_this_folder_is_a_function_of_its_weights(write, tmp_path):
     name = write(_PLAIN)
     assert users_model.find(name).parent == tmp_path
+    tf.keras.layers.Dense(1)  # Names do not depend on what was made before.
     model = _build(name)
     assert model.shapes == ((4, 6), (6,), (6, 3), (3,))
     assert model.is_last_layer == (False, False, True, True) and model.vectorizes
@@ -88,24 +89,32 @@ def test_a_sequential_of_this_folder_is_a_function_of_its_weights(write, tmp_pat
     np.testing.assert_allclose(model.embed(w, x), hidden, atol=1e-6)
 
 
-def test_numbers_have_no_axis_of_one(write):
-    model = _build(write(_PLAIN), _NUMBERS)
-    weights = model.initial_weights(0)
-    assert model.predict(weights, np.zeros((7, 4), np.float32), False, _KEY).shape == (7,)
+_OUT = "L.Dense(facts.num_outputs)"
+# (module, weights' shapes)
+_WEIGHTS = [
+    # By the order of calls, not of attributes.
+    (_subclass("return self.b(self.a(x))"), ((4, 6), (6,), (6, 3), (3,))),
+    # The last layer is the innermost with weights.
+    (_sequential(f"tf.keras.Sequential([L.Dense(5), {_OUT}])"), ((4, 5), (5,), (5, 3), (3,))),
+    (_sequential("L.Dense(6)", _OUT, "L.ReLU()"), ((4, 6), (6,), (6, 3), (3,))),
+    # Layers in lists.
+    (
+        _subclass("return self.b(self.rest[0](x))", "self.rest = [L.Dense(5)]"),
+        ((4, 5), (5,), (5, 3), (3,)),
+    ),
+]
 
 
-def test_weights_go_by_the_order_of_calls_not_of_attributes(write):
-    model = _build(write(_subclass("return self.b(self.a(x))")))
-    assert model.shapes == ((4, 6), (6,), (6, 3), (3,))
-    assert model.is_last_layer == (False, False, True, True) and not model.vectorizes
-
-
-def test_the_last_layer_is_the_innermost_with_weights(write):
-    inner = "tf.keras.Sequential([L.Dense(5), L.Dense(facts.num_outputs)])"
-    assert _build(write(_sequential(inner))).is_last_layer == (False, False, True, True)
-    model = _build(write(_sequential("L.Dense(6)", "L.Dense(facts.num_outputs)", "L.ReLU()")))
-    w, x = model.initial_weights(0), np.ones((2, 4), np.float32)
-    np.testing.assert_allclose(model.embed(w, x), x @ w[0] + w[1], atol=1e-6)
+@pytest.mark.parametrize(("text", "shapes"), _WEIGHTS)
+def test_weights_and_the_last_layer(write, text, shapes):
+    model = _build(write(text))
+    assert model.shapes == shapes and model.is_last_layer == (False, False, True, True)
+    if "ReLU" in text:
+        w, x = model.initial_weights(0), np.ones((2, 4), np.float32)
+        np.testing.assert_allclose(model.embed(w, x), x @ w[0] + w[1], atol=1e-6)
+    numbers = _build(write(text), _NUMBERS)  # These have no axis of one.
+    outputs = numbers.predict(numbers.initial_weights(0), np.ones((7, 4), np.float32), False, _KEY)
+    assert outputs.shape == (7,)
 
 
 def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key(write):
@@ -128,7 +137,7 @@ def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key
     assert model.embed(w, x).shape == (5, 6)
 
 
-def test_layers_in_lists_and_text(write):
+def test_text(write):
     text = _subclass("return self.b(self.embed(x))", "self.e = L.Embedding(facts.num_ids, 8); "
                      "self.l = L.LSTM(7, return_sequences=True)",
                      "def embed(self, x):\n        return self.l(self.e(x))")  # fmt: skip
@@ -137,9 +146,6 @@ def test_layers_in_lists_and_text(write):
     x = np.zeros((2, 5), np.int32)
     assert model.predict(w, x, False, _KEY).shape == (2, 5, 11)
     assert model.embed(w, x).shape == (2, 5, 7)  # Of each token.
-    lists = _subclass("return self.b(self.rest[1](self.rest[0](x)))",
-                      "self.rest = [L.Dense(5), L.Dense(5)]")  # fmt: skip
-    assert _build(write(lists)).shapes[-1] == (3,)
 
 
 def test_logits_of_another_task_are_a_line(write):
@@ -237,13 +243,6 @@ def test_names_that_are_none(write, tmp_path):
     pathlib.Path("random.py").write_text(_PLAIN)
     with refused("model", "random:build", "random.py", str(tmp_path / "random.py")):
         _build("random:build")
-
-
-def test_what_was_tried_leaves_no_other_names(write):
-    """Weights have the same names in every process, which exported models are told by."""
-    tf.keras.layers.Dense(1)
-    text = _subclass("return self.b(self.a(x))")
-    assert _build(write(text)).names == _build(write(text)).names
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -3,8 +3,6 @@
 import collections
 import datetime
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import datasets
 from datasets.prepare import adni as prepare_adni, adni_dicom, adni_tables
 from datasets.readers import adni_files
 from tests.datasets import adni_archive as archive
-from tests.datasets.conftest import PROJECT, run_command
+from tests.datasets.conftest import run_command
 from tests.errors import refused
 
 VENDORS = ("GE MEDICAL SYSTEMS", "Siemens/CTI")
@@ -76,15 +74,6 @@ def _command(root, tmp_path, *flags):
     return json.loads(printed.removeprefix(f"{tmp_path / 'a.npz'}: "))
 
 
-def test_command(folder, tmp_path):
-    printed = _command(folder, tmp_path)
-    assert printed["vendors"]["HERMES"] == {"subjects": 0, "scans": 0, "slices": 0}
-    assert sum(counts["slices"] for counts in printed["vendors"].values()) == 9
-    command = [sys.executable, "-m", "datasets.prepare.adni", "--output=a.npz"]
-    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert failed.returncode == 2 and "--dicom_dir is required" in failed.stderr
-
-
 def test_the_commands_choice_of_scans_and_of_labels(tmp_path):
     """Of two scans of the processing step that is asked for, one has a label of another year."""
     rows = []
@@ -131,20 +120,17 @@ def _slices(paths, first=2, last=4):
     return adni_dicom.read_slices(paths, first, last, skipped), dict(skipped)
 
 
-def test_instance_numbers_order_files_of_other_names(tmp_path):
+def test_instance_numbers_order_files_of_other_names_and_one_of_many_frames(tmp_path):
+    brains = [archive.brain(number) for number in range(1, 7)]
     for name, number in (("c", 2), ("a", 3), ("b", 4), ("d", 5)):
-        archive.dicom(tmp_path / f"{name}.dcm", archive.brain(number), number)
+        archive.dicom(tmp_path / f"{name}.dcm", brains[number - 1], number)
+    shrunk = [adni_files.shrink(brain) for brain in brains]
     images, skipped = _slices(sorted(tmp_path.iterdir()))
-    expected = [adni_files.shrink(archive.brain(number)) for number in (2, 3, 4)]
-    np.testing.assert_array_equal(images, expected)
+    np.testing.assert_array_equal(images, shrunk[1:4])
     assert skipped == {}
-
-
-def test_one_file_of_many_frames(tmp_path):
-    frames = np.stack([archive.brain(number) for number in range(1, 7)])
-    archive.dicom(tmp_path / "x_1_S1_I5.dcm", frames, number=1, frames=6)
+    archive.dicom(tmp_path / "x_1_S1_I5.dcm", np.stack(brains), number=1, frames=6)
     images, skipped = _slices([tmp_path / "x_1_S1_I5.dcm"], 5, 7)
-    np.testing.assert_array_equal(images, [adni_files.shrink(f) for f in frames[4:]])
+    np.testing.assert_array_equal(images, shrunk[4:])
     assert skipped == {"slices: missing from their scan": 1}
 
 
@@ -336,7 +322,7 @@ def test_labels_keep_the_place_of_rows_without_a_number(tmp_path):
     [
         (b"RID,OTHER\n1,2\n", "columns RID, OTHER"),
         (b"RID,SUMMARYSUVR_WHOLECEREBNORM\n1,much\n", "no row with a number"),
-        (b"\xff\xfe\x00\x01", "truncated"),
+        (b"\xff\xfe\x00\x01", "no rows"),
     ],
 )
 def test_tables_that_are_none(tmp_path, content, problem):
@@ -345,35 +331,34 @@ def test_tables_that_are_none(tmp_path, content, problem):
         adni_tables.read_labels(tmp_path / "a.csv", collections.Counter())
 
 
-def _join(images, rows, rule="visit_order"):
-    infos = [
-        adni_tables.ImageInfo(i, "002_S_0007", "CPS", day and datetime.date.fromisoformat(day))
-        for i, day in images
-    ]
-    labels = [adni_tables.Label(d and datetime.date.fromisoformat(d), v) for d, v in rows]
+def _day(text):
+    return text and datetime.date.fromisoformat(text)
+
+
+_JOINS = {
+    "visit_order": (
+        [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (6, "2014-01-01"), (7, None)],
+        [("2010-01-05", 1.1), ("2013-01-01", 1.2), ("2014-01-01", None)],
+        adni_tables.Joined({9: 1.1, 3: 1.2}, 1),
+        {"another image of the same subject and day", "no SUVR at that visit",
+         "more scans than the subject has label rows"},
+    ),
+    "date": (
+        [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (7, None)],
+        [("2012-02-01", 1.2), ("2014-01-01", None)],
+        adni_tables.Joined({3: 1.2}, 0),
+        {"no SUVR at that visit", "no date in the metadata", "no label row within 90 days"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", adni_tables.JOINS)
+def test_visits_join(rule):
+    images, rows, joined, reasons = _JOINS[rule]
+    infos = [adni_tables.ImageInfo(i, "002_S_0007", "CPS", _day(day)) for i, day in images]
+    labels = [adni_tables.Label(_day(day), suvr) for day, suvr in rows]
     skipped = collections.Counter()
-    joined = adni_tables.join(infos, {7: labels}, rule, skipped)
-    return joined, dict(skipped)
-
-
-def test_visits_join_in_order():
-    images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (6, "2014-01-01"), (7, None)]
-    rows = [("2010-01-05", 1.1), ("2013-01-01", 1.2), ("2014-01-01", None)]
-    joined, skipped = _join(images, rows)
-    assert joined.suvr == {9: 1.1, 3: 1.2}
-    assert joined.far_apart == 1
-    assert skipped == {
-        "scans: another image of the same subject and day": 1,
-        "scans: more scans than the subject has label rows": 1,
-        "scans: no SUVR at that visit": 1,
-    }
-
-
-def test_visits_join_by_date():
-    images = [(3, "2012-01-01"), (9, "2010-01-01"), (5, "2014-01-01"), (7, None)]
-    joined, skipped = _join(images, [("2012-02-01", 1.2), ("2014-01-01", None)], "date")
-    assert joined == adni_tables.Joined({3: 1.2}, 0)
-    reasons = ("no SUVR at that visit", "no date in the metadata", "no label row within 90 days")
+    assert adni_tables.join(infos, {7: labels}, rule, skipped) == joined
     assert skipped == {f"scans: {reason}": 1 for reason in reasons}
 
 

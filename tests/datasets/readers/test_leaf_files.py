@@ -9,7 +9,7 @@ import pytest
 import datasets
 from datasets import shakespeare
 from datasets.options import DataOptions
-from datasets.readers import leaf_files, rows, users_table
+from datasets.readers import leaf_files, users_table
 from tests.errors import refused
 
 
@@ -70,15 +70,6 @@ def test_users_without_examples_are_counted(tmp_path):
     assert alone == {"source": "leaf", "files": [str(tmp_path / "a.json")]}
 
 
-@pytest.mark.parametrize("text", ["[" * 10**6, '{"users": [[' + '{"a":[' * 10**5])
-def test_brackets_without_end(tmp_path, text):
-    """Of which ijson takes memory by the square."""
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with refused("a.json", "more than 16 brackets"):
-        leaf_files.read(path, convert)
-
-
 def test_brackets_in_texts_are_texts(tmp_path):
     """Also behind escapes, wherever a chunk that is read ends."""
     texts = [("\\" * (n % 5) + '"[{' + "[" * 20) * (n % 7 + 1) for n in range(3000)]
@@ -87,73 +78,50 @@ def test_brackets_in_texts_are_texts(tmp_path):
     assert users['[["\\']["x"].tolist() == texts
 
 
+def _changed(**change):
+    return lambda text: json.dumps(json.loads(text) | change).encode()
+
+
+def _of_ann(x, y):
+    return _changed(user_data={"ann": {"x": x, "y": y}})
+
+
 @pytest.mark.parametrize(
-    ("change", "place", "problem", "expected"),
+    ("spoil", "place", "problem", "expected"),
     [
-        ({"num_samples": [2, 5]}, " user", "1 x and 1 y", "5"),
-        ({"num_samples": [2]}, " num_samples", "1, such as [2]", "2 users"),
-        ({"num_samples": [2, -1]}, " num_samples", "[2, -1]", "whole number"),
-        ({"users": ["ann"], "num_samples": [2]}, "", "user_data of", "once"),
-        ({"users": []}, " users", "[]", "names"),
-        ({"users": ["ann", "ann"]}, " users", "'ann' twice", "once"),
-        ({"users": None}, "", "no list of users", "LEAF's JSON"),
-        ({"user_data": {}}, "", "no user_data of 'ann'", "once"),
-        ({"user_data": {"ann": [1]}}, " user 'ann'", "no lists x and y", ""),
-        ({"user_data": {"ann": {"x": [[1]], "y": [0, 1]}}}, " user 'ann'", "1 x and 2 y", "2"),
-        *(
-            ({"user_data": {"ann": {"x": [[1], [1]], "y": [0, label]}}}, " user 'ann'",
-             f"label {label}", "0 to 2")
-            for label in (3, 0.5, [1], "a")
-        ),
+        (_changed(num_samples=[2, 5]), " user", "1 x and 1 y", "5"),
+        (_changed(num_samples=[2]), " num_samples", "1, such as [2]", "2 users"),
+        (_changed(num_samples=[2, -1]), " num_samples", "[2, -1]", "whole number"),
+        (_changed(users=["ann"], num_samples=[2]), "", "user_data of", "once"),
+        (_changed(users=[]), " users", "[]", "names"),
+        (_changed(users=["ann", "ann"]), " users", "'ann' twice", "once"),
+        (_changed(users=None), "", "no list of users", "LEAF's JSON"),
+        (_changed(user_data={}), "", "no user_data of 'ann'", "once"),
+        (_changed(user_data={"ann": [1]}), " user 'ann'", "no lists x and y", ""),
+        (_of_ann([[1]], [0, 1]), " user 'ann'", "1 x and 2 y", "2"),
+        (_of_ann([[1], [1]], [0, 3]), " user 'ann'", "label 3", "0 to 2"),
+        (_of_ann([[1], [1]], [0, 0.5]), " user 'ann'", "label 0.5", "0 to 2"),
+        (_of_ann([[1], [1]], [0, [1]]), " user 'ann'", "label [1]", "0 to 2"),
+        (_of_ann([[1], [1]], [0, "a"]), " user 'ann'", "label a", "0 to 2"),
+        (lambda b: b[: len(b) // 2], "", "truncated", "LEAF's JSON"),
+        (gzip.compress, "", "a gzip archive", "JSON"),
+        (lambda b: b.replace(b"1.5", b"NaN"), "", "NaN", "numbers"),
+        (lambda b: b.replace(b"ann", b"\xff\xfe\xff"), "", "truncated", "LEAF's JSON"),
+        (lambda b: b"", "", "truncated", "LEAF's JSON"),
+        (lambda b: b"[1, 2]", "", "no list of users", "LEAF's JSON"),
+        (lambda b: b.replace(b'ta": {', b'ta": {"ann": {"x": [[1], [1]], "y": [0, 1]}, '),
+         "", "user_data of 'ann'", "once"),
+        # Of which ijson takes memory by the square.
+        (lambda b: b"[" * 10**6, "", "more than 16 brackets", ""),
+        (lambda b: b'{"users": [[' + b'{"a":[' * 10**5, "", "more than 16 brackets", ""),
     ],
 )  # fmt: skip
-def test_what_contradicts_itself(tmp_path, change, place, problem, expected):
+def test_what_is_not_leafs(tmp_path, spoil, place, problem, expected):
     path = tmp_path / "a.json"
-    path.write_text(json.dumps({**document(_TWO), **change}))
+    path.write_bytes(spoil(json.dumps(document(_TWO)).encode()))
     with refused(f"{path}{place}", problem, expected) as caught:
         leaf_files.read(path, convert)
     assert str(caught.value).count("a.json") == 1
-
-
-@pytest.mark.parametrize(
-    ("spoil", "problem", "expected"),
-    [
-        (lambda b: b[: len(b) // 2], "truncated", "LEAF's JSON"),
-        (gzip.compress, "a gzip archive", "JSON"),
-        (lambda b: b.replace(b"1.5", b"NaN"), "NaN", "numbers"),
-        (lambda b: b.replace(b"ann", b"\xff\xfe\xff"), "truncated", "LEAF's JSON"),
-        (lambda b: b"", "truncated", "LEAF's JSON"),
-        (lambda b: b"[1, 2]", "no list of users", "LEAF's JSON"),
-    ],
-)
-def test_what_is_no_json(tmp_path, spoil, problem, expected):
-    path = tmp_path / "a.json"
-    path.write_bytes(spoil(json.dumps(document(_TWO)).encode()))
-    with refused(str(path), problem, expected):
-        leaf_files.read(path, convert)
-
-
-def test_a_user_twice_in_the_data(tmp_path):
-    text = json.dumps(document({"ann": ([[1]], [0])}))
-    path = tmp_path / "a.json"
-    path.write_text(text.replace('"user_data": {', '"user_data": {"ann": {"x": [[1]], "y": [0]}, '))
-    with refused(str(path), "user_data of 'ann'", "once"):
-        leaf_files.read(path, convert)
-
-
-@pytest.mark.parametrize(
-    ("x", "problem", "expected"),
-    [
-        ([[1, 2], [1]], "x of 1", "2 pixels"),
-        ([[1, 2], 3], "x 3", "2 pixels"),
-        ([[1, 2], [1, "a"]], "'a' among pixels", "numbers"),
-        ([[1, 2], [1, [2]]], "'[2]' among pixels", "numbers"),
-    ],
-)
-def test_x_that_are_no_table(x, problem, expected):
-    with refused(finding=problem, expected=expected):
-        leaf_files.table(x, 2, "pixels")
-    np.testing.assert_array_equal(leaf_files.table([[1, 2.5]], 2, "pixels"), [[1, 2.5]])
 
 
 # --- the tasks that read it -----------------------------------------------------------------------
@@ -212,13 +180,6 @@ def test_a_table_of_a_folders_train_and_test(tmp_path):
     assert {len(task.train.fetch(i)["train"]["label"]) for i in task.train.ids} == {8}
 
 
-def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
-    path = write(tmp_path / "all.json", _TWO)
-    monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
-    with refused(str(path), "GB", "GB", "users"):
-        users_table.read(path)
-
-
 @pytest.mark.parametrize(
     ("users", "place", "problem"),
     [
@@ -232,21 +193,12 @@ def test_rows_that_do_not_fit_are_not_read(tmp_path, monkeypatch):
     ],
 )
 def test_what_are_no_rows(tmp_path, users, place, problem):
+    path = write(tmp_path / "all.json", users)
     with refused(f"all.json{place}", problem):
-        users_table.read(write(tmp_path / "all.json", users))
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('{"user": "a", "y": 1}\n{"user": "b", "y": 2}\n', "JSON Lines"),
-        ('[{"user": "a", "y": 1}]', "a list in JSON"),
-    ],
-)
-def test_json_of_others_can_be_saved_as_a_table(tmp_path, text, problem):
-    (tmp_path / "t.json").write_text(text)
-    with refused("t.json", problem, advice="pandas.read_json('t.json'"):
-        users_table.read(tmp_path / "t.json")
+        users_table.read(path)
+    path.write_text('[{"user": "a", "y": 1}]')
+    with refused("all.json", "a list in JSON", advice="pandas.read_json('all.json'"):
+        users_table.read(path)
 
 
 def test_femnist_has_a_light_background(tmp_path):
@@ -267,6 +219,10 @@ def test_femnist_has_a_light_background(tmp_path):
         ([[-0.5] * 784], [1], "-0.5 to -0.5"),
         ([[256] * 784], [1], "256 to 256"),
         ([[0.0] * 784], [10], "label 10, expected 0 to 9"),
+        ([[0] * 784, [1]], [0, 1], "a list of 1 among x, expected lists of 784 pixels"),
+        ([3], [0], "3 among x, expected lists of 784"),
+        ([["a"] * 784], [0], "'a' among pixels"),
+        ([[*[0] * 783, [2]]], [0], "'[2]' among pixels"),
     ],
 )
 def test_what_are_no_digits(tmp_path, x, y, words):

@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from datasets.options import MISSING_WORDS, DataOptions
-from datasets.readers import rows
+from datasets.readers import rows, users_table
+from motley_tff.core import options as options_lib
 from tests.errors import refused
 
 
@@ -100,9 +101,9 @@ def test_a_named_index_of_parquet_is_a_column(parquet):
         places = [text[0].index(name) for name in plain[0]]
         assert [[row[i] for i in places] for row in text] == plain
     assert parquet(frame[["x"]].rename_axis("row")) == [["x", "row"], ["1", "0"], ["2", "1"]]
-    with refused("t.parquet", "several columns 'age'"):
+    with refused("t.parquet", "several columns of the name 'age'"):
         parquet(frame.set_index("age", drop=False))
-    with refused("t.parquet", "index of string"):
+    with refused("t.parquet", "index without a name"):
         parquet(frame.set_index("school").rename_axis(None))
 
 
@@ -132,74 +133,57 @@ _R = b"X\n\0\0\0\x03\0\4\3\2\0\3\5\0" + bytes(50)
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("content", "problem", "parts"),
     [
-        ("", "an empty file"),
-        ("a,b\n", "a header and no rows"),
-        ("a,a\n1,2\n", "several columns 'a'"),
-        ("a,\n1,2\n", "no name"),
-        ("a,b\n1,2\n3,4,5\n", "Expected 2 fields in line 3, saw 3"),
-        ("a,b\n1,2,\n3,4,\n", "rows of 3 cells"),
-        ('a,b\n"1,2\n3,4\n', "EOF inside string"),
-        (b"a,b\n1,\0\n", "zero bytes"),
-        (b"a,b\n" + b"x,1\n" * 100_000 + b"1,\0\n", "zero bytes"),
-        (b"a,b\n\x81,1\n", "text neither in UTF-8 nor in cp1252"),
-        (b"a,b\n" + b"x,1\n" * 100_000 + b"\x81,1\n", "text neither in UTF-8 nor in cp1252"),
-        ("a\tb\n1\t2\n".encode("utf-16")[:-1], "text neither in UTF-8 nor in utf-16"),
-        ("a,b,c\n1,2,3\n4,5\n", "2 cells"),
-        ("a" * 300_000, "field larger than field limit"),
-        (b"PK\x03\x04rest", "a workbook or a ZIP archive"),
-        (b"\x1f\x8brest", "gzip archive"),
-        (_gzip(b"a,b\n1,2\n"), "gzip archive"),
-        *((pack(_R), "R's data") for pack in (bytes, _gzip)),
-        *((pack(b"RDX3\n" + _R), "R's data") for pack in (bz2.compress, lzma.compress)),
-        ("A\n3\n262402\n197888\n5\nUTF-8\n", "R's data"),
-        ('{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n', "JSON Lines"),
-        ('\ufeff[{"a": 1},\n {"a": 2}]', "a list in JSON"),
-        ('[\n  {"a": 1}\n]\n', "a list in JSON"),
-        ("<?xml version='1.0'?>\n<a/>\n", "XML"),
-        ("<!DOCTYPE html>\n<p>x</p>\n", "a web page"),
+        ("", "an empty file", {}),
+        ("a,b\n", "a header and no rows", {}),
+        ("a,a\n1,2\n", "several columns of the name 'a'", {}),
+        ("a,\n1,2\n", "no name", {"where": "t.csv column 2"}),
+        ("a,b\n1,2\n3,4,5\n", "Expected 2 fields in line 3, saw 3", {}),
+        ("a,b\n1,2,\n3,4,\n", "rows of 3 cells", {"expected": "2", "advice": "delimiter"}),
+        ('a,b\n"1,2\n3,4\n', "EOF inside string", {"expected": "quotes"}),
+        (b"a,b\n1,\0\n", "zero bytes", {}),
+        (b"a,b\n" + b"x,1\n" * 100_000 + b"1,\0\n", "zero bytes", {}),
+        (b"a,b\n\x81,1\n", "text neither in UTF-8 nor in cp1252", {}),
+        (b"a,b\n" + b"x,1\n" * 100_000 + b"\x81,1\n", "text neither in UTF-8 nor in cp1252", {}),
+        ("a\tb\n1\t2\n".encode("utf-16")[:-1], "text neither in UTF-8 nor in utf-16", {}),
+        ("a,b,c\n1,2,3\n4,5\n", "2 cells", {"where": "t.csv line 3", "expected": "3"}),
+        ('\na,b\n"1\n2",3\n\n4\n', "1 cells", {"where": "line 6", "expected": "2"}),
+        ("a" * 300_000, "field larger than field limit", {}),
+        (b"PK\x03\x04rest", "a workbook or a ZIP archive", {"advice": "save its sheet as CSV"}),
+        (b"\x1f\x8brest", "gzip archive", {"advice": "unpack"}),
+        (_gzip(b"a,b\n1,2\n"), "gzip archive", {}),
+        *((pack(_R), "R's data", {"advice": "write.csv(x, 't.csv'"}) for pack in (bytes, _gzip)),
+        *((pack(b"RDX3\n" + _R), "R's data", {}) for pack in (bz2.compress, lzma.compress)),
+        ("A\n3\n262402\n197888\n5\nUTF-8\n", "R's data", {}),
+        (
+            '{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n',
+            "JSON Lines",
+            {"advice": "pandas.read_json('t.csv', lines=True).to_csv('t.csv'"},
+        ),
+        ('\ufeff[{"a": 1},\n {"a": 2}]', "a list in JSON", {"advice": "read_json('t.csv')"}),
+        ('[\n  {"a": 1}\n]\n', "a list in JSON", {}),
+        ("<?xml version='1.0'?>\n<a/>\n", "XML", {}),
+        ("<!DOCTYPE html>\n<p>x</p>\n", "a web page", {}),
     ],
 )
-def test_what_is_no_table(file, content, problem):
+def test_what_is_no_table(file, content, problem, parts):
     path = file(content)
-    with refused(str(path), problem) as caught:
+    with refused(finding=problem, **parts) as caught:
         rows.read(path)
     assert str(caught.value).count(str(path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
-        ("a,\n1,2\n", {"where": "t.csv column 2"}),
-        ("a,b\n1,2,\n3,4,\n", {"expected": "2", "advice": "delimiter"}),
-        ('a,b\n"1,2\n3,4\n', {"expected": "quotes"}),
-        ("a,b,c\n1,2,3\n4,5\n", {"where": "t.csv line 3", "expected": "3"}),
-        ('\na,b\n"1\n2",3\n\n4\n', {"where": "line 6", "finding": "1 cells", "expected": "2"}),
-        (b"PK\x03\x04rest", {"advice": "save its sheet as CSV"}),
-        (b"\x1f\x8brest", {"advice": "unpack"}),
-        (_R, {"advice": "write.csv(x, 't.csv'"}),
-        (
-            '{"a": 1}\n{"a": 2}\n',
-            {"advice": "pandas.read_json('t.csv', lines=True).to_csv('t.csv'"},
-        ),
-        ('[{"a": 1}]', {"advice": "pandas.read_json('t.csv')"}),
-    ],
-)
-def test_where_it_is_none_and_what_to_do(file, content, parts):
-    with refused(**parts):
-        rows.read(file(content))
-
-
-def test_a_table_that_does_not_fit_is_not_read(file, monkeypatch):
-    path = file("a,b\n1,2\n")
+@pytest.mark.parametrize("name", ["t.csv", "t.json"])
+def test_a_table_that_does_not_fit_is_not_read(file, name, monkeypatch):
+    path = file("a,b\n1,2\n", name)
     monkeypatch.setattr(rows, "_MEMORY_FACTOR", 10**15)
-    with refused("t.csv", "GB", "GB", "rows"):
-        rows.read(path)
+    with refused(name, "GB", "GB", "give fewer"):
+        users_table.read(path)
 
 
-def _numbers(*cells):
-    return rows.numbers(pd.Series(cells, name="x"), MISSING_WORDS)
+def _numbers(*cells, decimal=None):
+    return rows.numbers(pd.Series(cells, name="x"), MISSING_WORDS, decimal)
 
 
 def test_numbers_and_what_stands_for_none():
@@ -209,20 +193,53 @@ def test_numbers_and_what_stands_for_none():
     assert _numbers("1", "red") is None and _numbers("2024-01-31") is None
 
 
-def test_decimal_commas():
-    np.testing.assert_array_equal(_numbers("1,5", "2", "-0,25", ""), [1.5, 2, -0.25, np.nan])
+@pytest.mark.parametrize("decimal", [None, ".", ","])
+def test_numbers_that_are_not_plain(decimal):
     grouped = ("1.234,5", "1,234.5", "1\u00a0234 567", "1'234.5", "1.234.567")
-    for text in (*grouped, "12%", "3.5 €", "$3"):
-        with refused("column 'x'", repr(text), "plain numbers"):
-            _numbers(text, "5")
-    assert _numbers("1.234", "192.168.1.1") is None
-    with refused("column 'x'", "1,234, which is thousands or a decimal comma"):
-        _numbers("1,234", "5")
-    np.testing.assert_array_equal(_numbers("1,234", "0,5"), [1.234, 0.5])
-    np.testing.assert_array_equal(_numbers("0,123", "0,456"), [0.123, 0.456])
-    with refused("column 'x'", "1.234, which is thousands or a decimal point beside 999,5"):
-        _numbers("1.234", "999,5", "2.000")
-    np.testing.assert_array_equal(_numbers("0.234", "999,5"), [0.234, 999.5])
+    others = {None: ("3.5 €",), ".": ("1,5", "0,234"), ",": ("1.5", "0.234")}[decimal]
+    for text in (*grouped, "12%", "$3", *others):
+        with refused("column 'x'", repr(text), f"the decimal mark {decimal or '.'}"):
+            _numbers(text, "5", decimal=decimal)
+    assert _numbers("1.234", "192.168.1.1", decimal=decimal) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "expected"),
+    [
+        (("1,5", "2", "-0,25", ""), None, [1.5, 2, -0.25, np.nan]),
+        (("1,234", "0,5"), None, [1.234, 0.5]),
+        (("0,123", "0,456"), None, [0.123, 0.456]),
+        (("0.234", "999,5"), None, [0.234, 999.5]),
+        (("1,234", "5"), ",", [1.234, 5]),
+        (("1,5e3", "n.a."), ",", [1500, np.nan]),
+        (("1.234", "5"), ".", [1.234, 5]),
+    ],
+)
+def test_decimal_marks(cells, decimal, expected):
+    values = rows.numbers(pd.Series(cells), {*MISSING_WORDS, "n.a."}, decimal)
+    np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("cells", [("1,234", "5"), ("1.234", "999,5", "2.000")])
+def test_numbers_that_can_be_read_in_two_ways(cells):
+    with refused("column 'x'", f"{cells[0]}, which is thousands", advice="decimal"):
+        _numbers(*cells)
+
+
+def test_a_delimiter_that_is_given(file):
+    for mark, name in (("~", "~"), (":", ":"), (" ", " "), ("\t", "tab"), (",", ",")):
+        path = file(f"client{mark}x;|\n00511{mark}1.5\nb{mark}\n")
+        assert _cells(rows.read(path, name))[0] == ["client", "x;|"]
+    assert _cells(rows.read(file("sep=;\na,b;c\n1,2;3\n"), ",")) == [["a", "b;c"], ["1", "2;3"]]
+    with refused("delimiter", "';'", "'client,x'"):
+        rows.read(file("client,x\n1,2\n"), ";")
+    for name in ("a", ";;", '"', "\n"):
+        with refused("delimiter", repr(name), "one character"):
+            options_lib.checked(DataOptions("table", delimiter=name))
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    for name, kind in (("t.csv", "Parquet"), ("t.json", "JSON")):
+        with refused("delimiter", "','", kind):
+            users_table.read(path.with_name(name), ",")
 
 
 def test_infinite_numbers_and_formulas_are_refused():
@@ -269,25 +286,15 @@ def test_rows_by_client_as_they_stand_or_by_time():
 
 
 @pytest.mark.parametrize(
-    ("named", "where", "name", "other"),
+    ("named", "name", "expected", "advice"),
     [
-        ({"label_column": "scor"}, "label_column", "scor", "did you mean 'score'"),
-        ({"label_column": "zzz"}, "label_column", "zzz", "school, score"),
-        ({"feature_columns": ("score", "score")}, "feature_columns", "score", "once"),
-        (
-            {"client_column": "score", "label_column": "score"},
-            "client_column",
-            "score",
-            "label_column",
-        ),
+        ({"label_column": "scor"}, "scor", "a column", "did you mean 'score'"),
+        ({"label_column": "zzz"}, "zzz", "a column", "school, score"),
+        ({"feature_columns": ("score", "score")}, "score", "feature_columns", ""),
+        ({"label_column": "score", "client_column": "score"}, "score", "client_column", ""),
+        ({"text_column": None}, "", "a column of the table", ""),
     ],
 )
-def test_columns_that_are_not_there_and_two_roles(named, where, name, other):
-    with refused(where, name) as caught:
-        rows.check_columns(["school", "score"], DataOptions("table", **named))
-    assert other in str(caught.value)
-
-
-def test_columns_that_are_required_and_not_named():
-    with refused("text_column", "", "a column of the table"):
-        rows.check_columns(["score"], DataOptions("text"), "text_column")
+def test_columns_that_are_not_there_and_two_roles(named, name, expected, advice):
+    with refused(next(iter(named)), name, expected, advice):
+        rows.check_columns(["school", "score"], DataOptions("table", **named), *named)
