@@ -8,7 +8,6 @@ import tensorflow as tf
 import datasets
 from datasets import shakespeare
 from datasets.kinds import next_words
-from datasets.models import shakespeare_lstm
 from datasets.options import DataOptions
 from datasets.partition import dealing
 from tests.datasets.conftest import write_tables
@@ -154,7 +153,7 @@ def test_the_model_is_tffs():
     )
 
     theirs = tff_models.create_recurrent_model(90, 6)
-    ours = shakespeare_lstm.ShakespeareLstm()
+    ours = shakespeare.new_model()
     rows = np.array([[shakespeare.BOS, 5, 9, 3, 0, 0], [shakespeare.BOS, 1, 2, 80, 4, 86]])
     ours(rows)
     assert [w.shape for w in ours.weights] == [w.shape for w in theirs.weights]

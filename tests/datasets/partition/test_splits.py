@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import preprocessing
 
 from datasets.options import SiloShares
 from datasets.partition import splits
@@ -119,17 +118,6 @@ def test_shares_that_leave_a_silo_nothing_to_train_on():
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))
 
 
-def test_scaling_is_by_the_train_part_and_keeps_constant_features():
-    train = np.array([[0.0, 5.0], [2.0, 5.0]])
-    scaled = splits.scale_by_train(
-        {"train": train, "valid": np.array([[3.0, 6.0]]), "test": np.zeros((0, 2))}
-    )
-    np.testing.assert_allclose(scaled["train"], [[-1, 0], [1, 0]])
-    np.testing.assert_allclose(scaled["valid"], [[2, 1]])
-    assert scaled["test"].shape == (0, 2)
-    assert scaled["train"].dtype == np.float64
-
-
 @pytest.mark.parametrize(
     "shares", [(0.15, 0.15), (0.2, 0.2), (0.45, 0.45), (0.05, 0.9), (0.6, 0.3)]
 )
@@ -139,17 +127,3 @@ def test_silos_of_the_least_size_and_more_have_all_parts(shares):
     for size in range(least, least + 30):
         parts = splits.split_silo(size, 0, shares)
         assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size
-
-
-def test_features_are_scaled_as_scikit_learn_scales_them():
-    """To the byte, where features are constant, far from 0, or constant but for rounding."""
-    rng = np.random.default_rng(0)
-    train = rng.normal(size=(37, 5))
-    train[:, 0], train[:, 1], train[0, 3] = 0.1, 1e9 + train[:, 1], 1e6
-    train[:, 2] = 1e8 + 1e-8 * (train[:, 2] > 0)
-    other = rng.normal(size=(4, 5))
-    scaler = preprocessing.StandardScaler().fit(train)
-    scaled = splits.scale_by_train({"train": train, "test": other, "valid": other[:0]})
-    for part, features in (("train", train), ("test", other), ("valid", other[:0])):
-        expected = (features - scaler.mean_) / scaler.scale_
-        np.testing.assert_array_equal(scaled[part], expected, strict=True)
