@@ -72,8 +72,8 @@ def written():
     return data
 
 
-def write_sqlite(path, data, split_name):
-    """Writes clients with TFF's own writer."""
+def write_sqlite(path, data, split):
+    """Writes clients with TFF's own writer, of one split or `{client: split}`."""
     import tensorflow_federated as tff
 
     def dataset(client_id):
@@ -82,8 +82,10 @@ def write_sqlite(path, data, split_name):
         )
 
     tff.simulation.datasets.save_to_sql_client_data(
-        list(data), dataset, str(path), split_names_by_client_id=dict.fromkeys(data, split_name)
-    )
+        list(data), dataset, str(path), allow_overwrite=True,
+        split_names_by_client_id=dict.fromkeys(data, split) if isinstance(split, str) else split,
+    )  # fmt: skip
+    return path
 
 
 def write_tables(path, clients):
@@ -103,6 +105,18 @@ def write_tables(path, clients):
                 row = (*owner, example.SerializeToString())
                 database.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
     return path
+
+
+def assert_same_clients(task, other):
+    """Checks that two tasks have the same clients with the same examples."""
+    for split, clients in task.splits.items():
+        assert other.splits[split].ids == clients.ids
+        for client_id in clients.ids:
+            tf.nest.map_structure(
+                np.testing.assert_array_equal,
+                dict(clients.fetch(client_id)),
+                dict(other.splits[split].fetch(client_id)),
+            )
 
 
 def run_command(module, *arguments):

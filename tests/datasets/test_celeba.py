@@ -54,19 +54,6 @@ def test_what_is_refused(tmp_path):
         datasets.create("celeba", label_column="smile", data_dir=str(tmp_path))
     with refused("label_column", "male", "smiling"):
         datasets.create("celeba", label_column="male", use_synthetic_data=True)
-    with refused("celeba", "no TFF's celeba.sqlite", advice="have TFF"):
-        datasets.create("celeba", data_dir=str(tmp_path))
     path = _write(tmp_path / "celeba.sqlite", side=64)
     with refused("celeba.sqlite", expected="image [84, 84, 3] and smiling"):
         datasets.create("celeba", data_file=str(path))
-
-
-def test_groups_smile_in_their_own_way():
-    faces = celeba.synthesize(0)
-    assert set(faces.groups.values()) == {"broad", "slight", "grave"}
-    again = celeba.synthesize(0)
-    person = next(iter(faces.examples))
-    np.testing.assert_array_equal(
-        faces.examples[person]["pixels"], again.examples[person]["pixels"]
-    )
-    assert set(faces.examples[person]["label"]) == {0, 1}

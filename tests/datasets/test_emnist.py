@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import datasets
-from datasets import emnist
 from datasets.partition import splits
 from tests.datasets.conftest import write_sqlite
 from tests.errors import refused
@@ -27,13 +26,6 @@ def npz(path, **changes):
 def create(path=None, **options):
     file = None if path is None else str(path)
     return datasets.create_task(datasets.DataOptions("emnist", data_file=file, **options))
-
-
-def test_published_split_counts():
-    split = splits.published_or_proportional(
-        {f"f{i:04d}": 2 for i in range(3400)}, emnist.PUBLISHED
-    )
-    assert (len(split.valid), len(split.test), len(split.train)) == (400, 500, 2500)
 
 
 def test_npz_is_inverted_and_split(tmp_path):
@@ -177,14 +169,6 @@ def test_bad_arrays_end_in_one_line_that_names_the_file(tmp_path, case):
         create(path)
 
 
-@pytest.mark.parametrize("kept", [0, 10, 1000, -1])
-def test_truncated_npz(tmp_path, kept):
-    path = npz(tmp_path / "w.npz")
-    path.write_bytes(path.read_bytes()[:kept])
-    with refused(str(path), "truncated", ".npz"):
-        create(path)
-
-
 def test_sqlite_of_other_examples(tmp_path):
     """A database of TFF's form whose examples have no pixels."""
     path = tmp_path / "other.sqlite"
@@ -223,23 +207,3 @@ def test_sqlite_with_no_examples_and_with_some_that_are_none(tmp_path, written):
     with refused(f"client '{garbage}'", "Could not parse") as caught:
         task.train.fetch(garbage)
     assert str(caught.value).isprintable() and "{{" not in str(caught.value)
-
-
-def test_other_suffix_missing_file_and_missing_folder(tmp_path):
-    other = tmp_path / "images.csv"
-    other.write_text("")
-    with refused(str(other), expected=".sqlite, .npz or .json"):
-        create(other)
-    with refused("data_file", str(tmp_path / "gone.npz"), "a file"):
-        create(tmp_path / "gone.npz")
-    with refused("data_dir", str(tmp_path / "gone"), "a folder"):
-        create(data_dir=str(tmp_path / "gone"))
-
-
-def test_no_data_and_no_network(tmp_path, monkeypatch):
-    monkeypatch.setattr(emnist, "_URL", "http://127.0.0.1:9/emnist_all.sqlite.lzma")
-    with refused(str(tmp_path), "", advice="emnist_all.sqlite") as caught:
-        create(data_dir=str(tmp_path))
-    for word in ("4.7 GB", "cannot download", "data_file"):
-        assert word in str(caught.value)
-    assert list(tmp_path.iterdir()) == []

@@ -85,13 +85,6 @@ def test_models(tmp_path, model, weights):
     assert task.model.num_weights == weights
 
 
-def test_what_cannot_be_downloaded_says_what_to_put_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(mnist, "_URL", "http://127.0.0.1:9/mnist.npz")
-    with refused(str(tmp_path), "", advice="Keras's mnist.npz"):
-        datasets.create("mnist", data_dir=str(tmp_path))
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("write", "changes", "place", "problem", "expected"),
     [

@@ -103,13 +103,6 @@ def test_leafs_other_labels_and_cells(tmp_path, x, labels, problem, expected):
         datasets.create("sent140", data_file=str(path))
 
 
-def test_nothing_there(tmp_path):
-    with refused("sent140", "no data in any data_dir", advice="training."):
-        datasets.create("sent140")
-    with refused("sent140", f"no data in {tmp_path}", advice="training."):
-        datasets.create("sent140", data_dir=str(tmp_path))
-
-
 def test_the_ironic_say_the_opposite():
     frame, groups = sent140.synthesize(0)
     says_love = frame.text.str.contains("i love it|so nice|good day|me smile")

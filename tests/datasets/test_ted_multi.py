@@ -9,10 +9,9 @@ import tensorflow as tf
 
 import datasets
 from datasets import ted_multi
-from datasets.kinds import next_words
 from datasets.prepare import ted_multi as prepare_ted_multi
 from datasets.synthetic import talks as synthetic_talks
-from tests.datasets import ted_lines
+from tests.datasets import conftest, ted_lines
 from tests.errors import refused
 
 VOCABULARY = ("the", "cat", "sat", "gato", "come")
@@ -37,16 +36,8 @@ def ids(*words):
 def save(path, talks=TALKS, field="tokens"):
     """Writes the task's files: TFF's writer and a CSV by hand."""
     split_of = {c: s for s, clients in talks.items() for c in clients}
-
-    def dataset(client_id):
-        said = tf.constant(talks[split_of[client_id]][client_id])
-        return tf.data.Dataset.from_tensor_slices(collections.OrderedDict({field: said}))
-
-    import tensorflow_federated as tff
-
-    tff.simulation.datasets.save_to_sql_client_data(
-        list(split_of), dataset, str(path), split_names_by_client_id=split_of
-    )
+    said = {c: {field: list(talks[s][c])} for c, s in split_of.items()}
+    conftest.write_sqlite(path, said, split_of)
     rows = "".join(f"{word},20\n" for word in VOCABULARY)
     path.with_name(f"{path.stem}_vocabulary.csv").write_text(f"word,num_clients\n{rows}")
     return path
@@ -54,7 +45,7 @@ def save(path, talks=TALKS, field="tokens"):
 
 @pytest.fixture(scope="module")
 def task():
-    return next_words.with_unigram(ted_multi.create_task_from_data(TALKS, VOCABULARY))
+    return ted_multi.create_task_from_data(TALKS, VOCABULARY)
 
 
 @pytest.fixture(scope="module")
@@ -114,43 +105,24 @@ def test_accuracy_leaves_out_padding_unknown_words_and_ends(task):
     np.testing.assert_allclose(losses[0, 1], np.log(8 + np.e), rtol=1e-6)
 
 
-def test_the_unigram_to_beat_stands_in_the_facts(task):
-    # Valid: `cat`, once in three words. Test: `gato`, twice in five.
-    assert task.facts["unigram_accuracy"] == {"valid": pytest.approx(1 / 3), "test": 0.4}
-    assert task.reference == {"en-b": pytest.approx(1 / 3), "es-c": 0.4}
-
-
 def test_clients_that_cannot_be_used_are_left_out_by_name():
-    unknown = {"es-unknown": ["come", "perro"]}
     talks = {
+        **TALKS,
         "train": {**TALKS["train"], "en-one": ["cat"], "en-none": []},
         "valid": {**TALKS["valid"], "es-one": ["gato"]},
-        "test": {**TALKS["test"], **unknown, "en-one_more": ["sat"], "es-none": []},
     }
-    task = next_words.with_unigram(ted_multi.create_task_from_data(talks, VOCABULARY))
+    task = ted_multi.create_task_from_data(talks, VOCABULARY)
     assert task.facts["clients_left_out"] == {
-        "no examples": ["en-none", "es-none"],
-        "fewer than 2 examples: cannot be halved": ["en-one_more", "es-one"],
-        "no word of the vocabulary in the half that evaluates": ["es-unknown"],
+        "no examples": ["en-none"],
+        "fewer than 2 examples: cannot be halved": ["es-one"],
     }
-    assert task.test.ids == ("es-c",)
     assert task.train.ids == ("en-a", "es-a", "en-one")
-    with refused(finding="no valid client of 1 with 2 examples"):
-        ted_multi.create_task_from_data({**talks, "valid": {"es-one": ["gato"]}}, VOCABULARY)
-    with refused(finding="of any of 1 valid clients"):
-        next_words.with_unigram(
-            ted_multi.create_task_from_data({**talks, "valid": unknown}, VOCABULARY)
-        )
 
 
 def test_sqlite_by_tffs_writer_gives_what_memory_gives(path, task):
     saved = create(path, mask_padding=True)
-    for split, clients in saved.splits.items():
-        assert clients.in_graph and set(clients.ids) == set(TALKS[split])
-        for client_id in clients.ids:
-            want = dict(task.splits[split].fetch(client_id))
-            parts = dict(clients.fetch(client_id))
-            tf.nest.map_structure(np.testing.assert_array_equal, parts, want)
+    assert saved.train.in_graph
+    conftest.assert_same_clients(saved, task)
     for facts in (saved.facts, task.facts):
         assert facts["client_groups"] == {"en-a": "en", "es-a": "es", "en-b": "en", "es-c": "es"}
     assert saved.facts["vocabulary_size"] == 5 and saved.facts["prepared"] is None
@@ -203,12 +175,6 @@ def test_synthetic_languages_differ_and_share_names_and_numbers():
     assert 10 < len(numbers) < len(shared) < 0.2 * len(used["es"])
     assert not {w for w, _ in used["en"].most_common(10)} & set(used["es"])
     assert set().union(*used.values()) <= set(talks.vocabulary)
-
-
-def test_no_data(tmp_path):
-    with refused("ted_multi", "no ted_multi.sqlite", advice="datasets.prepare.ted_multi") as caught:
-        create(data_dir=str(tmp_path))
-    assert str(tmp_path) in caught.value.finding and "352 MB" in caught.value.advice
 
 
 def test_broken_files(tmp_path, path):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from datasets import emnist, landmark
 from datasets.options import SiloShares
 from datasets.partition import splits
 from tests.errors import refused
@@ -25,6 +26,19 @@ def test_clients_are_permuted_by_seed_13_valid_first_then_test():
 )
 def test_other_populations_keep_proportions_rounded_down(clients, counts):
     assert splits.proportional_counts(clients) == counts
+
+
+@pytest.mark.parametrize(
+    ("number", "published", "counts"),
+    [
+        (3400, emnist.PUBLISHED, (400, 500, 2500)),
+        (1262, landmark.PUBLISHED, (50, 100, 1112)),
+        (233, landmark.PUBLISHED, (27, 34, 172)),
+    ],
+)
+def test_published_counts(number, published, counts):
+    split = splits.published_or_proportional({str(i): 2 for i in range(number)}, published)
+    assert (len(split.valid), len(split.test), len(split.train)) == counts
 
 
 def test_too_few_clients():
