@@ -88,9 +88,6 @@ def test_models(tmp_path, model, weights):
 @pytest.mark.parametrize(
     ("write", "changes", "place", "problem", "expected"),
     [
-        (by_writer, {"images": np.zeros((120, 784), np.uint8)}, "x.npz images", "[120, 784]",
-         "uint8 [n, 28, 28]"),
-        (by_writer, {"labels": np.arange(120)}, "x.npz labels", "0 to 119", "0 to 9"),
         (by_writer, {"labels": np.full(120, -1)}, "x.npz labels", "-1 to -1", "0 to 9"),
         (of_keras, {}, "partition", "natural", "iid, classes:1"),
         (of_keras, {"x_test": None}, "x.npz", "arrays", "images"),

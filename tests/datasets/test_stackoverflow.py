@@ -348,19 +348,6 @@ def test_most_common_words():
         next_words.most_common_words([[""]], 10)
 
 
-def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made):
-    order, data, task = hand_made
-    assert task.valid.ids == (order[0],)
-    assert task.test.ids == (order[2], order[4])
-    assert task.facts["clients_left_out"] == {
-        "fewer than 2 examples: cannot be halved": [order[3]],
-        "no word of the vocabulary in the half that evaluates": [order[1]],
-    }
-    unknown = {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
-    with refused(finding="no word of the vocabulary"):
-        next_words.with_unigram(stackoverflow.create_task_from_data(unknown))
-
-
 def test_unigram_by_hand(hand_made):
     order, _, task = hand_made
     assert next_words.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}

@@ -102,22 +102,6 @@ def test_the_names_and_the_order_of_the_weights(model):
     ]  # fmt: skip
 
 
-def test_keras_default_initializers(model):
-    """What Keras's own layers draw: even within +-0.05, or within Glorot's bound."""
-    drawn = model.initial_weights(3)
-    for name, w in zip(model.names, drawn, strict=True):
-        if name.endswith("kernel:0"):
-            bound = np.sqrt(6 / sum(w.shape))
-        elif name.endswith("embeddings:0"):
-            bound = 0.05
-        else:
-            np.testing.assert_array_equal(w, 1.0 if name.endswith("gamma:0") else 0.0)
-            continue
-        assert np.abs(w).max() <= bound
-        # The standard deviation of an even distribution; 3,840 draws or more.
-        assert w.std() == pytest.approx(bound / np.sqrt(3), rel=0.03)
-
-
 def test_attention_has_no_dropout(model, weights, ids, monkeypatch):
     """Of a step's three masks none is drawn over the shares [batch, 8, time, time]."""
     shapes = []
@@ -131,31 +115,9 @@ def test_attention_has_no_dropout(model, weights, ids, monkeypatch):
     assert shapes == [(3, _TIME, 512)] * 3
 
 
-@pytest.mark.parametrize("place", [1, 10, 19])
-def test_a_later_token_does_not_change_earlier_outputs(model, weights, ids, place):
-    changed = ids.copy()
-    changed[:, place] = 1 + changed[:, place] % (_SIZE - 1)
-    for training in (False, True):
-        before, after = (predict(model, weights, i, training) for i in (ids, changed))
-        np.testing.assert_allclose(after[:, :place], before[:, :place], atol=1e-5)
-        assert (np.abs(after[:, place:] - before[:, place:]).max(axis=(0, 2)) > 1e-3).all()
-
-
 def test_dropout_hangs_on_the_key_alone(model, weights, ids):
     trained = predict(model, weights, ids, training=True)
     np.testing.assert_array_equal(predict(model, weights, ids, training=True), trained)
     other = predict(model, weights, ids, training=True, key=_KEY + 1)
     assert not np.allclose(other, trained)
     assert not np.allclose(predict(model, weights, ids), trained)
-
-
-def test_the_shared_embedding_learns_from_both_ends(model, weights):
-    """A row of a word that is only read, one that is only predicted, and one that is neither."""
-    x = tf.constant(np.full((1, _TIME), 5, np.int32))
-    embedding = tf.constant(weights[0])
-    with tf.GradientTape() as tape:
-        tape.watch(embedding)
-        logits = model.predict((embedding, *weights[1:]), x, False, tf.zeros([2], tf.int32))
-        loss = tf.reduce_sum(logits[..., 7])
-    gradient = tf.convert_to_tensor(tape.gradient(loss, embedding)).numpy()
-    assert np.flatnonzero(np.abs(gradient).sum(1)).tolist() == [5, 7]

@@ -41,11 +41,6 @@ def test_published_counts(number, published, counts):
     assert (len(split.valid), len(split.test), len(split.train)) == counts
 
 
-def test_too_few_clients():
-    with refused(finding="2 clients", expected="more than 2"):
-        splits.split_clients(["a", "b"], 1, 1)
-
-
 def test_clients_that_cannot_be_halved_are_left_out_by_name():
     sizes = {str(i): 5 for i in range(10)}
     # In order: two validate, three test. 5 has one example, 6 none; 7 trains on its one.
@@ -119,12 +114,6 @@ def test_halves_in_order():
     halves = splits.halve({"x": np.arange(5)}, shuffle=False)
     assert halves["personalization"]["x"].tolist() == [0, 1]
     assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
-
-
-def test_silo_split_by_hand():
-    parts = splits.split_silo(7, 100)
-    assert parts["test"].tolist() == [1, 2]
-    assert parts["valid"].tolist() == [4]
 
 
 def test_shares_that_leave_a_silo_nothing_to_train_on():
