@@ -184,12 +184,8 @@ def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[P
     """
     roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
     roots.append(Path(os.path.expanduser(_KERAS_DIR)))
-    candidates = (
-        r / f / name
-        for r in roots
-        for f in _COUNTS_FOLDERS
-        for name in (COUNTS_NAME, COUNTS_ARCHIVE)
-    )
+    folders = [root / name for root in roots for name in _COUNTS_FOLDERS]
+    candidates = (folder / name for folder in folders for name in (COUNTS_NAME, COUNTS_ARCHIVE))
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:
         problem = f"no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) beside it"

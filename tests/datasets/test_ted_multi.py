@@ -146,15 +146,10 @@ def test_what_the_command_prepares(tmp_path):
     report = prepare_ted_multi.prepare(paths, tmp_path / "ted_multi", settings)
     task = create(data_dir=str(tmp_path))
     assert task.facts["prepared"] == report
-    assert [c.ids for c in task.splits.values()] == [
-        (f"en-talk_{s}", f"es-talk_{s}") for s in ("train", "dev", "test")
-    ]
     # In both training clients: the numbers 0 to 19; in one: cat, el, gato, the.
-    first = task.train.fetch("en-talk_train")["train"]["tokens"][0]
     words = [*sorted(map(str, range(20))), "cat", "el", "gato", "the"]
-    np.testing.assert_array_equal(
-        first, ids(25 + 1, words.index("the") + 1, words.index("cat") + 1, 1, 25 + 2)
-    )
+    first = task.train.fetch("en-talk_train")["train"]["tokens"][0]
+    np.testing.assert_array_equal(first[:5], [26, words.index("the") + 1, 21, 1, 27])
 
 
 def test_synthetic_languages_differ_and_share_names_and_numbers():
