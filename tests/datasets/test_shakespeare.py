@@ -67,12 +67,6 @@ def tff_rows(snippets):
     return [np.array(ours)[side.numpy()] for side in batch]
 
 
-def test_characters_are_tffs():
-    assert len(set(shakespeare.CHARACTERS)) == len(shakespeare.CHARACTERS) == 86
-    np.testing.assert_array_equal(shakespeare.encode("09a\n_"), [1, 10, 11, 63, 86])
-    np.testing.assert_array_equal(shakespeare.encode("\xe9ÿ\U0001f600{"), [shakespeare.OOV] * 4)
-
-
 def test_snippets_are_cut_as_tffs_baseline_does():
     rows = shakespeare.cut_snippets([shakespeare.encode(text) for text in SNIPPETS])
     read, predicted = tff_rows([SNIPPETS[0], "", SNIPPETS[2].replace("\xe9", "~")])

@@ -53,15 +53,6 @@ def path(tmp_path_factory):
     return save(tmp_path_factory.mktemp("saved") / "ted_multi.sqlite")
 
 
-def test_ids_of_sentences(task):
-    tokens = task.train.fetch("en-a")["train"]["tokens"]
-    np.testing.assert_array_equal(tokens, [ids(BOS, 1, 2, 3, EOS), ids(BOS, 1, OOV, EOS)])
-    assert tokens.dtype == np.int32
-    x, y = task.preprocess({"tokens": tf.constant(tokens)}, True, tf.zeros([2], tf.int32))
-    np.testing.assert_array_equal(x[0], ids(BOS, 1, 2, 3, EOS)[:20])
-    np.testing.assert_array_equal(y[0], ids(1, 2, 3, EOS)[:20])
-
-
 def test_halves_are_in_the_order_of_the_talk(task):
     parts = task.test.fetch("es-c")
     first = [ids(BOS, 5, 4, EOS), ids(BOS, 4, EOS)]
@@ -188,14 +179,6 @@ def test_broken_files(tmp_path, path):
     csv_path.unlink()
     with refused(str(csv_path), "no file", advice="again"):
         create(path)
-
-
-def test_sqlite_of_other_examples(tmp_path):
-    some = {split: dict.fromkeys(talks, (1, 2)) for split, talks in TALKS.items()}
-    with refused("one.sqlite", "['train']", "'valid'"):
-        create(save(tmp_path / "one.sqlite", {"train": some["train"]}))
-    with refused("other.sqlite", expected="examples with a string tokens"):
-        create(save(tmp_path / "other.sqlite", some, "label"))
 
 
 def test_synthetic_talks_come_back_to_their_topic():

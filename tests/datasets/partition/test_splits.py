@@ -110,12 +110,6 @@ def test_halves_of_arrays_and_of_tensors_are_the_same(num_examples):
             np.testing.assert_array_equal(tensors[part][field], values[rows])
 
 
-def test_halves_in_order():
-    halves = splits.halve({"x": np.arange(5)}, shuffle=False)
-    assert halves["personalization"]["x"].tolist() == [0, 1]
-    assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
-
-
 def test_shares_that_leave_a_silo_nothing_to_train_on():
     with refused(finding="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))
