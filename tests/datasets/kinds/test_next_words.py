@@ -52,10 +52,3 @@ def test_encoding_in_a_plain_graph_that_captures_nothing(table):
             nothing = session.run(ids, {sentences: []})
     np.testing.assert_array_equal(actual, [[7, 1, 2, 1]])
     assert nothing.shape == (0, 4)
-
-
-def test_a_unigram_needs_a_token_accuracy():
-    from tests import toy
-
-    with pytest.raises(TypeError, match="token accuracy"):
-        next_words.unigram_accuracy(toy.classifier_task(), "test")
