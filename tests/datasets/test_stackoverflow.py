@@ -12,7 +12,9 @@ from datasets import stackoverflow
 from datasets.kinds import next_words
 from datasets.options import DataOptions
 from datasets.synthetic import posts as synthetic_posts
-from motley_tff.algorithms import FedAvg
+from motley_tff import interface
+from motley_tff.algorithms import FedAvg, optimizers
+from motley_tff.experiment.config import BackendConfig
 from tests.datasets import conftest
 from tests.errors import refused
 
@@ -200,29 +202,16 @@ def test_other_dates_fail_with_a_user_error(tmp_path, date):
 
 
 @pytest.mark.slow
-def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
-    from motley_tff.algorithms import optimizers
-    from motley_tff.backends import base, sequential
-    from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff.runtime import tff_runtime
-    from motley_tff.core import random_streams
-
+def test_clients_of_a_database_in_tffs_worker_and_the_sequential_backend_agree(tff_task):
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = FedAvg(sgd, sgd, train_epochs=1, train_batch_size=2)
-    weights = tff_task.model.initial_weights(0)
-
-    def train(backend):
-        process = backend.training(tff_task, params.build(tff_task, weights))
-        plan = [base.Round(1, ("111", "o'neil"), random_streams.key(0, "local_training", 1))]
-        state, _ = process.next(process.initialize(), plan)
-        return process.weights(state)
-
-    expected = train(sequential.SequentialBackend())
-    assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
-    with tff_runtime():
-        in_tff = train(tff_backend.TffBackend())
-    for a, b in zip(expected, in_tff, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    in_tff, expected = (
+        interface.run(
+            tff_task, FedAvg(sgd, sgd, 1, 2), rounds=1, clients_per_round=2, backend=backend
+        ).clients
+        for backend in map(BackendConfig, ("tff", "sequential"))
+    )
+    for column in ("baseline_loss", "personalized_loss", "baseline", "personalized"):
+        np.testing.assert_allclose(in_tff[column], expected[column], rtol=1e-5, atol=1e-6)
 
 
 # --- word counts ----------------------------------------------------------------------------------
@@ -230,17 +219,12 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
 
 def test_word_counts_are_found_where_tff_and_users_put_them(tmp_path):
     database = tmp_path / "a" / "stackoverflow.sqlite"
-    for path in (
-        tmp_path / "a" / stackoverflow.COUNTS_NAME,
-        tmp_path / "b" / "datasets" / stackoverflow.COUNTS_NAME,
-        tmp_path / "b" / "stackoverflow" / stackoverflow.COUNTS_NAME,
-    ):
+    for folder in ("a", "b/datasets", "b/stackoverflow"):
+        path = tmp_path / folder / stackoverflow.COUNTS_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one 3\ntwo 2\nthree 1\n")
-        assert stackoverflow.load_word_counts(database, str(tmp_path / "b"), 2) == (
-            path,
-            ["one", "two"],
-        )
+        found = stackoverflow.load_word_counts(database, str(tmp_path / "b"), 2)
+        assert found == (path, ["one", "two"])
         path.unlink()
 
 
