@@ -70,7 +70,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         sizes = {i: len(examples["label"]) for i, examples in faces.examples.items()}
         return create_task_from_data(sizes, faces.examples, attribute, facts)
     path = files.require(
-        options, [_SQLITE, f"celeba/{_SQLITE}"], f"TFF's {_SQLITE}", _ADVICE, _KERAS_DIR
+        options, [_SQLITE, f"celeba/{_SQLITE}"], f"{_SQLITE} of TFF", _ADVICE, _KERAS_DIR
     )
     with errors.at(path):
         source = sqlite_clients.open_split(path, _SPLIT_NAME)

@@ -245,7 +245,8 @@ def read_leaf(path: Path, num_classes: int) -> _Arrays:
 
     users = leaf_files.read(path, convert)
     if largest and min(largest) <= 1 < max(largest):
-        raise UserError(str(path), "users with pixels to 1 and to 255", "one of them")
+        problem = "pixels up to 1 and to 255, of different users"
+        raise UserError(str(path), problem, "one scale in all files")
     ids = np.repeat(list(users), [len(user["labels"]) for user in users.values()])
     images, labels = (np.concatenate([user[f] for user in users.values()]) for f in _LEAF_FIELDS)
     is_light = np.median(images[:, ::27, ::27]) > 127

@@ -216,7 +216,7 @@ def _read_words(file: Any, size: int, kind: str) -> list[str]:
     )  # fmt: skip
     if (wrong := pd.to_numeric(frame["count"], errors="coerce").isna()).any():
         number = int(wrong.argmax())
-        line = " ".join(map(str, frame.iloc[number]))[:40]
+        line = " ".join(frame.iloc[number].dropna()).strip()[:40]
         raise UserError(f"line {number + 1}", repr(line), kind)
     if frame.empty:
         raise UserError("", "no words", kind)

@@ -88,7 +88,7 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
-            expected, advice = "XML, no 7z archive", "unpack it first"
+            expected, advice = "XML, and this is a 7z archive", "unpack it first"
             raise UserError(errors.name("posts_xml"), str(posts_xml), expected, advice)
     client_database.check_output(output, ".sqlite")
     with client_database.writing(output), files.appearing(output) as temporary:

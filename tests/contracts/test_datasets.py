@@ -78,7 +78,8 @@ def test_a_file_of_something_else_ends_in_one_line_that_names_it(name, suffixes,
         path = tmp_path / f"ted_multi{suffix}"
         for content in (b"", b"no data\n"):
             path.write_bytes(content)
-            with refused("ted_multi") as caught:
+            expected = ".sqlite" if suffix in (".csv", ".xml") and name != "sent140" else ""
+            with refused("ted_multi", expected=expected) as caught:
                 datasets.create(name, data_file=str(path))
             assert str(tmp_path) in str(caught.value)
 

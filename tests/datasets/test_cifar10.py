@@ -111,7 +111,7 @@ def test_reads_folders_of_classes_and_one_grey_picture(tmp_path, mode):
     [
         ({"mode": "L"}, None, "", "32x32 pixels, grey", "32x32 in colour"),
         ({"size": (30, 32)}, None, "", "32x30 pixels, in colour", "32x32"),
-        ({"classes": ("cat",)}, None, "", "one class, 'cat'", "several"),
+        ({"classes": ("cat",)}, None, "", "one class, 'cat'", "two classes"),
         ({}, lambda root: PIL.Image.new("RGB", (64, 64)).save(root / "train/cat/0.png"), "",
          "64x64", "one size"),
         ({}, lambda root: (root / "train/stray.txt").touch(), "stray.txt", "a file", "train/<"),
