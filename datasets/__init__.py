@@ -85,38 +85,38 @@ def check_options(options: DataOptions) -> DataOptions:
     return options
 
 
-def _changed(options: DataOptions, *names: str) -> list[str]:
-    """Returns those names of options that are not at their defaults."""
-    return [name for name in names if getattr(options, name) != getattr(DataOptions, name)]
-
-
-def _refuse(options: DataOptions, option: str, expected: str, advice: str = "leave it out") -> None:
-    name = options_lib.name_of(DataOptions, option)
-    raise UserError(name, getattr(options, option), expected, advice)
+def _refuse_changed(
+    options: DataOptions, names: tuple[str, ...], expected: str, advice: str = "leave it out"
+) -> None:
+    """Raises a UserError for the first of these options that is not at its default."""
+    for name in names:
+        if (value := getattr(options, name)) != getattr(DataOptions, name):
+            raise UserError(options_lib.name_of(options, name), value, expected, advice)
 
 
 def _check_partition(options: DataOptions) -> None:
     if options.shakespeare_split == "snippets":
-        for option in _changed(options, "partition", "evaluation_partition", "min_characters"):
-            rule = f"{options_lib.name_of(options, 'shakespeare_split')}=roles"
-            _refuse(options, option, f"{rule}, not snippets of all roles")
+        rule = f"{options_lib.name_of(options, 'shakespeare_split')}=roles"
+        dealt = ("partition", "evaluation_partition", "min_characters")
+        _refuse_changed(options, dealt, f"{rule}, not snippets of all roles")
     if options.partition == "natural":
         if options.dataset_name in DEALT:
             others = label_partition.EXPECTED.removeprefix("natural, ")
-            _refuse(options, "partition", others, "its examples have no owners; deal them")
-        for option in _changed(options, "num_clients", "min_examples"):
-            _refuse(options, option, f"{_PARTITION}=iid or another", "give it, or leave this out")
-    elif options.partition == "iid" and options.num_clients is None and options.min_examples:
+            advice = "its examples have no owners; deal them"
+            raise UserError(_PARTITION, options.partition, others, advice)
+        advice, expected = "give it, or leave this out", f"{_PARTITION}=iid or another"
+        _refuse_changed(options, ("num_clients", "min_examples"), expected, advice)
+    elif options.partition == "iid" and options.num_clients is None:
         expected = f"{options_lib.name_of(options, 'num_clients')}, or as many examples as before"
-        _refuse(options, "min_examples", expected)
+        _refuse_changed(options, ("min_examples",), expected)
 
 
 def _check_setting(options: DataOptions) -> None:
     name = options.dataset_name
     if name in EITHER_SETTING and setting(name, options.setting) == "cross_device":
-        for option in _changed(options, "l2_reg", "test_split", "val_split"):
-            advice = f"leave it out, or give {options_lib.name_of(options, 'setting')}=cross_silo"
-            _refuse(options, option, f"silos; the clients of {name} are devices here", advice)
+        advice = f"leave it out, or give {options_lib.name_of(options, 'setting')}=cross_silo"
+        expected = f"silos; the clients of {name} are devices here"
+        _refuse_changed(options, ("l2_reg", "test_split", "val_split"), expected, advice)
 
 
 def _check_required(options: DataOptions) -> None:

@@ -37,14 +37,6 @@ from motley_tff.core import errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
 SIDE = 84
-ATTRIBUTES = tuple(
-    "five_o_clock_shadow arched_eyebrows attractive bags_under_eyes bald bangs big_lips big_nose "
-    "black_hair blond_hair blurry brown_hair bushy_eyebrows chubby double_chin eyeglasses goatee "
-    "gray_hair heavy_makeup high_cheekbones male mouth_slightly_open mustache narrow_eyes no_beard "
-    "oval_face pale_skin pointy_nose receding_hairline rosy_cheeks sideburns smiling straight_hair "
-    "wavy_hair wearing_earrings wearing_hat wearing_lipstick wearing_necklace wearing_necktie "
-    "young".split()
-)
 _DEFAULT_ATTRIBUTE = "smiling"
 _SPLIT_NAME = "split_by_examples_train"
 _SQLITE, _KERAS_DIR = "celeba.sqlite", "~/.keras/datasets"
@@ -69,7 +61,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     put where, or that the attribute is unknown.
     """
     attribute = options.label_column or _DEFAULT_ATTRIBUTE
-    known = (_DEFAULT_ATTRIBUTE,) if options.use_synthetic_data else ATTRIBUTES
+    known = [_DEFAULT_ATTRIBUTE] if options.use_synthetic_data else attributes()
     if attribute not in known:
         raise UserError(errors.name("label_column"), attribute, f"one of {', '.join(known)}")
     if options.use_synthetic_data:
@@ -78,7 +70,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         sizes = {i: len(examples["label"]) for i, examples in faces.examples.items()}
         return create_task_from_data(sizes, faces.examples, attribute, facts)
     path = files.require(
-        options, [_SQLITE, f"celeba/{_SQLITE}"], f"TFF's {_SQLITE}", _ADVICE, _KERAS_DIR
+        options, [_SQLITE, f"celeba/{_SQLITE}"], f"{_SQLITE} of TFF", _ADVICE, _KERAS_DIR
     )
     with errors.at(path):
         source = sqlite_clients.open_split(path, _SPLIT_NAME)
@@ -95,6 +87,14 @@ def create_task(options: DataOptions) -> task_lib.Task:
     facts = {"source": "sqlite", "files": [str(path)], "split_name": _SPLIT_NAME}
     with errors.at(path):
         return create_task_from_data(source.sizes, load, attribute, facts)
+
+
+def attributes() -> list[str]:
+    """Returns the attributes' names in TFF's file."""
+    # Only here: synthetic faces should not wait for this import.
+    from tensorflow_federated.python.simulation.datasets import celeba as tff_celeba
+
+    return tff_celeba.ATTRIBUTE_NAMES
 
 
 def create_task_from_data(

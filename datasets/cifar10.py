@@ -158,14 +158,14 @@ def read_folder(folder: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
         classes = {p.name for p in (folder / part).iterdir() if p.is_dir() and p.name[0] != "."}
         if empty := classes - labels:
             place = str(folder / part / min(empty))
-            raise UserError(place, "no pictures", advice="remove it, or put some there")
+            raise UserError(place, "no pictures", "some", "remove the folder or put some there")
     names = tuple(sorted(of_part["train"]))
     for part, labels in of_part.items():
         if odd := labels ^ set(names):
             other = f"class {min(odd)!r} in one of train and {part} alone"
-            raise UserError(str(folder), other, "the same folders in both")
+            raise UserError(str(folder), other, "folders of the same names in both")
     if len(names) < 2:
-        raise UserError(str(folder), f"one class, {names[0]!r}", "several")
+        raise UserError(str(folder), f"one class, {names[0]!r}", "two classes or more")
     return pictures.pixels, np.searchsorted(names, pictures.labels).astype(np.int32), names
 
 

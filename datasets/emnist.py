@@ -56,6 +56,7 @@ PUBLISHED = (3400, 400, 500)
 NUM_CLASSES, _NUM_DIGITS = 62, 10
 _LEAF_FIELDS = ("images", "labels")
 _OPTIONS = DataOptions("emnist")
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _MODELS: Mapping[str, choice.Architecture] = {
     "cnn": choice.Architecture(lambda facts, sizes: emnist_cnn.EmnistCnn(facts.num_outputs)),
@@ -80,14 +81,19 @@ def create_task(options: DataOptions) -> task_lib.Task:
         return create_task_from_data(
             writing.images, writing.labels, writing.writer_ids, facts, options
         )
-    if path.suffix == ".npz":
-        return _create_npz_task(path, options)
     if path.suffix == ".sqlite":
         return _create_sqlite_task(path, options)
-    if leaf_files.is_leaf(path):
-        arrays = read_leaf(path, NUM_CLASSES)
-        return _create_array_task(path, arrays, options, leaf_files.facts(path))
-    raise UserError(str(path), expected="an EMNIST file that ends in .sqlite, .npz or .json")
+    if path.suffix == ".npz":
+        arrays, facts = _read_npz(path, options.group_key)
+    elif leaf_files.is_leaf(path):
+        arrays, facts = read_leaf(path, NUM_CLASSES), leaf_files.facts(path)
+    else:
+        raise UserError(str(path), expected="an EMNIST file that ends in .sqlite, .npz or .json")
+    kept = arrays[1] < (_NUM_DIGITS if options.only_digits else np.inf)
+    images, labels, writer_ids = (array[kept] for array in arrays)
+    with errors.at(path):
+        # The files have ink on 0; EMNIST's background is 1.0.
+        return create_task_from_data(255 - images, labels, writer_ids, facts, options)
 
 
 def create_task_from_data(
@@ -208,33 +214,19 @@ def _create_sqlite_task(path: Path, options: DataOptions) -> task_lib.Task:
         return _split_task(source.sizes, load, num_classes, facts, options)
 
 
-def _create_npz_task(path: Path, options: DataOptions) -> task_lib.Task:
+def _read_npz(path: Path, group_key: str | None) -> tuple[_Arrays, dict[str, Any]]:
+    """Returns a file's images, labels and writers, and the facts of the task."""
     arrays = files.read_npz(path)
     with errors.at(path):
-        images, labels, writer_ids = check_arrays(arrays)
+        checked = check_arrays(arrays)
     facts: dict[str, Any] = {"source": "npz", "files": [str(path)]}
-    if options.group_key is not None:
-        groups = _groups_of_writers(path, arrays, options.group_key, writer_ids)
-        facts |= {"group_key": options.group_key, "client_groups": groups}
-    return _create_array_task(path, (images, labels, writer_ids), options, facts)
+    if group_key is not None:
+        groups = _groups_of_writers(path, arrays, group_key, checked[2])
+        facts |= {"group_key": group_key, "client_groups": groups}
+    return checked, facts
 
 
-def _create_array_task(
-    path: Path,
-    arrays: tuple[np.ndarray, np.ndarray, np.ndarray],
-    options: DataOptions,
-    facts: Mapping[str, Any],
-) -> task_lib.Task:
-    images, labels, writer_ids = arrays
-    if options.only_digits:
-        digits = labels < _NUM_DIGITS
-        images, labels, writer_ids = images[digits], labels[digits], writer_ids[digits]
-    with errors.at(path):
-        # The files have ink on 0; EMNIST's background is 1.0.
-        return create_task_from_data(255 - images, labels, writer_ids, facts, options)
-
-
-def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_leaf(path: Path, num_classes: int) -> _Arrays:
     """Returns what `check_arrays` does of LEAF's JSON: each x 784 numbers, from 0 to 1 or to 255 in
     all of it, on a light background (FEMNIST) or a dark one (MNIST); UserError if it is other.
     """
@@ -253,7 +245,8 @@ def read_leaf(path: Path, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.
 
     users = leaf_files.read(path, convert)
     if largest and min(largest) <= 1 < max(largest):
-        raise UserError(str(path), "users with pixels to 1 and to 255", "one of them")
+        problem = "pixels up to 1 and to 255, of different users"
+        raise UserError(str(path), problem, "one scale in all files")
     ids = np.repeat(list(users), [len(user["labels"]) for user in users.values()])
     images, labels = (np.concatenate([user[f] for user in users.values()]) for f in _LEAF_FIELDS)
     is_light = np.median(images[:, ::27, ::27]) > 127
@@ -281,9 +274,7 @@ def _groups_of_writers(
     return {str(writer): str(groups[row]) for writer, row in zip(writers, rows, strict=True)}
 
 
-def check_arrays(
-    arrays: Mapping[str, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def check_arrays(arrays: Mapping[str, np.ndarray]) -> _Arrays:
     """Returns (images uint8 [n, 28, 28] with 0 = background, labels [n], writer_id [n]) of a file;
     UserError if they are others.
     """

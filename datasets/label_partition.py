@@ -45,27 +45,17 @@ class LabelPartition:
     """A partition by labels.
 
     Attributes:
+      text: As the user wrote it.
       classes: How many classes a client owns; None of `dirichlet`.
       alpha: The concentration of `dirichlet`.
       lognormal: (mu, sigma) of the draws in proportion to which owners get a class; None for equal
         totals.
     """
 
+    text: str
     classes: int | None = None
     alpha: float | None = None
     lognormal: tuple[float, float] | None = None
-
-    def __str__(self) -> str:
-        """Returns the text that says it."""
-        if self.alpha is not None:
-            return f"dirichlet:{self.alpha:g}"
-        drawn = "" if self.lognormal is None else "+lognormal:{:g},{:g}".format(*self.lognormal)
-        return f"classes:{self.classes}{drawn}"
-
-    @property
-    def has_equal_totals(self) -> bool:
-        """Whether clients should have as many examples as each other."""
-        return self.classes is not None and self.lognormal is None
 
     @property
     def least_of_a_class(self) -> int:
@@ -93,16 +83,16 @@ def parse(text: str) -> LabelPartition:
             least = f"{_LEAST_ALPHA}, at which each class has one owner"
             most = f"{_MOST_ALPHA:,.0f}, at which all clients are alike"
             raise UserError(_PARTITION, text, f"an alpha from {least}, to {most}")
-        return LabelPartition(alpha=alpha)
+        return LabelPartition(text, alpha=alpha)
     classes = _number(text, numbers["classes"])
     if classes < 1 or classes % 1:
         raise UserError(_PARTITION, text, "a whole number of classes of at least 1")
     if numbers["mu"] is None:
-        return LabelPartition(classes=int(classes))
+        return LabelPartition(text, int(classes))
     mu, sigma = (_number(text, numbers[name]) for name in ("mu", "sigma"))
     if sigma < 0:
         raise UserError(_PARTITION, text, "a sigma of at least 0")
-    return LabelPartition(classes=int(classes), lognormal=(mu, sigma))
+    return LabelPartition(text, int(classes), lognormal=(mu, sigma))
 
 
 def _number(text: str, written: str) -> float:
@@ -139,49 +129,44 @@ def draw(
         every client enough; it says the smallest and largest totals of the last draw.
     """
     _check(partition, sizes, num_clients)
-    totals = np.zeros(num_clients, np.int64)
-    best, least_spread = None, math.inf
+    # Totals of the others may differ as they like.
+    most_spread = len(sizes) if partition.classes and not partition.lognormal else math.inf
+    fitting = []
     for _ in range(_MAX_DRAWS):
         counts = _draw(partition, sizes, num_clients, stream)
-        assert counts.min() >= 0 and (counts.sum(axis=0) == sizes).all()
         totals = counts.sum(axis=1)
-        if totals.min() < min_examples:
-            continue
-        if not partition.has_equal_totals or np.ptp(totals) <= len(sizes):
-            return counts
-        if (spread := int(np.ptp(totals))) < least_spread:
-            best, least_spread = counts, spread
-    if best is not None:
-        return best
+        if totals.min() >= min_examples:
+            fitting.append(counts)
+            if np.ptp(totals) <= most_spread:
+                return counts
+    if fitting:
+        return min(fitting, key=lambda counts: np.ptp(counts.sum(axis=1)))
     lower = f", a lower {errors.name('min_examples')}," if can_be_lower else ""
-    last = (
-        f"{totals.min()} to {totals.max():,} of {sizes.sum():,} in the last of {_MAX_DRAWS} draws"
-    )
+    last = f"{totals.min()} to {totals.max():,} as in the last of {_MAX_DRAWS} draws"
     expected = f"at least {min_examples} examples for each of {num_clients} clients, not {last}"
     advice = f"give fewer clients{lower} or a less skewed one"
-    raise UserError(_PARTITION, str(partition), expected, advice)
+    raise UserError(_PARTITION, partition.text, expected, advice)
 
 
 def _check(partition: LabelPartition, sizes: np.ndarray, num_clients: int) -> None:
-    classes, num_classes, text = partition.classes, len(sizes), str(partition)
+    classes, num_classes, text = partition.classes, len(sizes), partition.text
     if classes is None:
         return
     if classes > num_classes:
         raise UserError(_PARTITION, text, f"at most {num_classes} classes, as there are")
-    owned = classes * num_clients
-    if partition.lognormal is not None:  # Neighbours own the same classes but for one.
-        owned = classes + num_clients - 1
+    if partition.lognormal is None:
+        owned = classes * num_clients
+        owners = np.full(num_classes, math.ceil(owned / num_classes))
+    else:
+        owned = classes + num_clients - 1  # Neighbours own the same classes but for one.
+        owners = _neighbours(num_clients, num_classes, classes).sum(axis=0)
     if owned < num_classes:
         expected = f"owners of all {num_classes} classes, and {num_clients} clients own {owned}"
         raise UserError(_PARTITION, text, expected, "give more clients or classes a client")
-    owners = np.full(num_classes, math.ceil(classes * num_clients / num_classes))
-    if partition.lognormal is not None:
-        owners = _neighbours(num_clients, num_classes, classes).sum(axis=0)
-    if (is_short := sizes < partition.least_of_a_class * owners).any():
+    least = partition.least_of_a_class
+    if (is_short := sizes < least * owners).any():
         place = int(is_short.argmax())
-        each = (
-            f"{partition.least_of_a_class} examples of a class for each of {owners[place]} owners"
-        )
+        each = f"{least} examples of a class for each of {owners[place]} owners"
         advice = "give fewer clients or classes a client"
         raise UserError(_PARTITION, text, f"{each}, not {sizes[place]} in all", advice)
 

@@ -75,7 +75,7 @@ _VARIANTS = {False: Variant("gld160k", 2028, "20 GB"), True: Variant("gld23k", 2
 
 
 class _Left(NamedTuple):
-    """How many images are usable, `{client id: number}`, or not: `{reason: {client: number}}`."""
+    """How many images can be used, `{client id: number}`, or not: `{reason: {client: number}}`."""
 
     sizes: dict[str, int]
     reasons: dict[str, dict[str, int]]
@@ -105,17 +105,11 @@ def create_task_from_data(
     integers [n], 0 to num_classes, exclusive}}`. UserError if too few photographers have images
     that can be used.
     """
-    decode = tf.function(
-        lambda *examples: _decodable_rows(examples, lambda image, label: (image, label)),
-        input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
-    )
     usable, left = {}, _Left({}, {})
     for client_id, examples in photos.items():
         images = np.asarray(examples["image"], object)
         labels = np.asarray(examples["label"])
-        decodable = decode(tf.constant(images, tf.string), tf.constant(labels, tf.int64))
-        is_usable = _note(left, client_id, len(labels), decodable, num_classes)
-        rows = decodable[0].numpy()[is_usable]
+        rows = _note_usable(left, client_id, images, labels, num_classes)
         usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
     all_facts = {**(facts or {}), "images_left_out": left.reasons}
     split = splits.published_or_proportional(left.sizes, PUBLISHED)
@@ -207,43 +201,47 @@ def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
 
 def _decode_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes: int) -> _Left:
     """Decodes every image once."""
-    decode = tf.function(
-        lambda client_id: _decodable_rows((source.load_serialized(client_id),), _parse),
-        input_signature=[tf.TensorSpec([], tf.string)],
-    )
     left = _Left({}, {})
     for client_id, n in source.sizes.items():
         if not n:
             left.sizes[client_id] = 0
             continue
         try:
-            decodable = decode(tf.constant(client_id))
+            images, labels = (t.numpy() for t in _load(source, tf.constant(client_id)))
         except tf.errors.OpError as error:
             problem = f"what cannot be read ({clients_lib.reason(error)})"
-            raise UserError(str(folder / client_id), problem, "TFRecords") from error
-        _note(left, client_id, n, decodable, num_classes)
+            raise UserError(str(folder / client_id), problem, "TFRecords of images") from error
+        _note_usable(left, client_id, images, labels, num_classes)
     return left
 
 
-def _note(
-    left: _Left,
-    client_id: str,
-    num_images: int,
-    decodable: tuple[tf.Tensor, tf.Tensor],
-    num_classes: int,
+def _note_usable(
+    left: _Left, client_id: str, images: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> np.ndarray:
-    """Adds a client to what was found; returns which of the decodable rows are usable."""
-    labels = decodable[1].numpy()
-    is_usable = (labels >= 0) & (labels < num_classes)
+    """Adds a client to what was found; returns which of its images can be used, int64 [m]."""
+    rows = _readable_rows_once_traced(tf.constant(images, tf.string)).numpy()
+    is_usable = (labels[rows] >= 0) & (labels[rows] < num_classes)
     left.sizes[client_id] = int(is_usable.sum())
     counts = {
-        "images that do not decode": num_images - len(labels),
+        "images that do not decode": len(labels) - len(rows),
         "images with a label outside the range": int((~is_usable).sum()),
     }
     for reason, count in counts.items():
         if count:
             left.reasons.setdefault(reason, {})[client_id] = count
-    return is_usable
+    return rows[is_usable]
+
+
+def _load(
+    source: tfrecord_clients.RecordFolder, client_id: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a client's encoded images and their labels, int64; missing ones as TFF has them."""
+    features = {
+        "image/encoded_jpeg": tf.io.FixedLenFeature([], tf.string, default_value=""),
+        "class": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+    }
+    parsed = tf.io.parse_example(source.load_serialized(client_id), features)
+    return parsed["image/encoded_jpeg"], parsed["class"]
 
 
 def _load_usable(
@@ -256,13 +254,13 @@ def _load_usable(
     """Returns a client's usable examples from its id, inside a graph. With `reports` stderr says
     how many are left out, and it fails if all are.
     """
-    serialized = source.load_serialized(client_id)
-    n = tf.shape(serialized, tf.int64)[0]
-    rows, _ = _decodable_rows((serialized,), _parse, num_classes, is_readable or _decodes)
+    images, labels = _load(source, client_id)
+    rows = _readable_rows(images, is_readable or _decodes)
+    is_known = (labels >= 0) & (labels < num_classes)
+    rows = tf.boolean_mask(rows, tf.gather(is_known, rows))
     if reports:
-        rows = _report(client_id, n, rows)
-    parsed = tf.io.parse_example(tf.gather(serialized, rows), _FEATURES)
-    return {"image": parsed["image/encoded_jpeg"], "label": tf.cast(parsed["class"], tf.int32)}
+        rows = _report(client_id, tf.size(labels, tf.int64), rows)
+    return {"image": tf.gather(images, rows), "label": tf.cast(tf.gather(labels, rows), tf.int32)}
 
 
 def _report(client_id: tf.Tensor, n: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
@@ -283,19 +281,6 @@ def _report(client_id: tf.Tensor, n: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.cond(num_usable < n, say, lambda: rows)
 
 
-# Missing ones as TFF's loader has them.
-_FEATURES = {
-    "image/encoded_jpeg": tf.io.FixedLenFeature([], tf.string, default_value=""),
-    "class": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
-}
-
-
-def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a record's encoded image and its label, int64; both scalars."""
-    parsed = tf.io.parse_single_example(serialized, _FEATURES)
-    return parsed["image/encoded_jpeg"], parsed["class"]
-
-
 def _decodes(image: tf.Tensor) -> tf.Tensor:
     """Returns whether an encoded image is not too large; fails if it does not decode.
 
@@ -311,31 +296,21 @@ def _has_header(image: tf.Tensor) -> tf.Tensor:
     return tf.reduce_prod(shape[:2]) <= _MAX_PIXELS
 
 
-def _decodable_rows(
-    examples: tuple[tf.Tensor, ...],
-    parse: Callable[..., tuple[tf.Tensor, tf.Tensor]],
-    num_classes: int | None = None,
-    is_readable: Callable[[tf.Tensor], tf.Tensor] = _decodes,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which rows of tensors [n] hold an image that is readable, int64 [m], and their
-    labels, int64 [m]: `parse` makes (encoded image, label int64) of a row and `is_readable` judges
-    the image; both may fail. Rows with labels outside `num_classes`, if given, are left out.
+def _readable_rows(
+    images: tf.Tensor, is_readable: Callable[[tf.Tensor], tf.Tensor] = _decodes
+) -> tf.Tensor:
+    """Returns which of encoded images [n] are readable, int64 [m]; `is_readable` judges, or fails.
 
     `tf.data` is the one place in a graph where a decoder's error can be caught.
     """
-    num_rows = tf.shape(examples[0], tf.int64)[0]
-
-    def parse_row(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        image, label = parse(*(values[row] for values in examples))
-        is_good = is_readable(image)
-        if num_classes is not None:
-            is_good &= (label >= 0) & (label < num_classes)
-        return row, label, is_good
-
-    readable = tf.data.Dataset.range(num_rows).map(parse_row).ignore_errors()
-    readable = readable.filter(lambda row, label, is_good: is_good)
+    count = tf.size(images, tf.int64)
+    rows = tf.data.Dataset.range(count).map(lambda row: (row, is_readable(images[row])))
+    rows = rows.ignore_errors().filter(lambda row, is_good: is_good)
     # An empty data set has no single element: a last row that is none makes sure of one.
-    no_row = tf.constant(-1, tf.int64)
-    end = tf.data.Dataset.from_tensors((no_row, no_row, tf.constant(True)))
-    rows, labels, _ = readable.concatenate(end).batch(num_rows + 1).get_single_element()
-    return rows[:-1], labels[:-1]
+    end = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), tf.constant(True)))
+    return rows.concatenate(end).batch(count + 1).get_single_element()[0][:-1]
+
+
+_readable_rows_once_traced = tf.function(
+    _readable_rows, input_signature=[tf.TensorSpec([None], tf.string)]
+)

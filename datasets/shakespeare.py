@@ -39,7 +39,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.kinds import next_words
-from datasets.models import shakespeare_lstm
+from datasets.models import text_models
 from datasets.options import DataOptions, ShakespeareSplit
 from datasets.partition import splits
 from datasets.readers import files, leaf_files, native_files, sqlite_clients
@@ -63,6 +63,8 @@ _SQLITE, _TRAIN_HDF5, _TEST_HDF5 = (
 _ADVICE = f"put {_SQLITE} (that file, unpacked) there, or {_TRAIN_HDF5} and {_TEST_HDF5}"
 _DEFAULT_DIR = "~/.tff"
 _FIELD = "snippets"
+# What h5py raises where that is no group, not there, no text, or not UTF-8.
+_NOT_SO = (AttributeError, KeyError, TypeError, ValueError)
 # ids of characters below 256; what is beyond any is unknown.
 _IDS = np.full(257, OOV, np.int32)
 _IDS[[ord(c) for c in CHARACTERS]] = np.arange(1, OOV)
@@ -125,9 +127,7 @@ def _task(
     return task_lib.Task(
         dataset="shakespeare",
         setting="cross_device",
-        model=functional_model.from_keras(
-            shakespeare_lstm.ShakespeareLstm, np.zeros((1, LENGTH), np.int32)
-        ),
+        model=functional_model.from_keras(new_model, np.zeros((1, LENGTH), np.int32)),
         loss=next_words.token_cross_entropy,
         metrics=(
             task_lib.Metric("accuracy", next_words.TokenAccuracy((PAD, OOV, EOS)), True),
@@ -140,6 +140,12 @@ def _task(
         valid=clients["valid"],
         test=clients["test"],
     )
+
+
+def new_model() -> text_models.TextLstm:
+    """Returns TFF's next-character LSTM, whose padding is not masked here."""
+    ids = EOS + 1
+    return text_models.TextLstm(ids, ids, (8, 256, 256), kernel_initializer="he_normal")
 
 
 def synthesize(seed: int) -> tuple[Plays, dict[str, str]]:
@@ -294,26 +300,16 @@ def _of_hdf5(path: Path) -> dict[str, list[str]]:
     """Returns `{role: snippets}` of TFF's older form: `examples/<role>/snippets`, strings [n]."""
     import h5py  # Takes 0.1 s.
 
-    with errors.at(path), files.readable_as("HDF5", OSError, KeyError):
+    said = {}
+    with errors.at(path), files.readable_as("HDF5 with a group examples", OSError, KeyError):
         native_files.read("HDF5", path)
         with h5py.File(path) as file:
-            if not isinstance(roles := file.get("examples"), h5py.Group):
-                raise UserError("", sorted(file, key=str)[:5], "a group examples")
-            # h5py has names that are not UTF-8 as bytes.
-            if wrong := [role for role in roles if not isinstance(role, str)]:
-                raise UserError("", f"a role {wrong[0]!r}", "a name in UTF-8")
-            return {role: _snippets(role, roles[role]) for role in sorted(roles)}
-
-
-def _snippets(role: str, group: Any) -> list[str]:
-    import h5py
-
-    field = group.get(_FIELD) if isinstance(group, h5py.Group) else group
-    is_table = isinstance(field, h5py.Dataset) and field.shape is not None
-    is_text = is_table and field.ndim == 1 and h5py.check_string_dtype(field.dtype) is not None
-    if not is_text or field is group:
-        names = sorted(getattr(group, "keys", list)(), key=str)[:5]
-        problem = f"{field.dtype} {list(field.shape)}" if is_table else names
-        raise UserError(f"role {role}", problem, f"{_FIELD}, text [n]")
-    with errors.at(f"role {role}"), files.readable_as("UTF-8", UnicodeDecodeError):
-        return [bytes(text).decode() for text in field[()]]
+            for role, group in file["examples"].items():
+                kind = f"{_FIELD}, text in UTF-8 [n], of a role named in UTF-8"
+                with errors.at(f"role {role}"), files.readable_as(kind, *_NOT_SO):
+                    field = group[_FIELD]
+                    if field.ndim != 1:
+                        raise UserError("", f"{field.dtype}, shape {field.shape}", kind)
+                    # h5py has names that are not UTF-8 as bytes, which have no `encode`.
+                    said[role.encode().decode()] = list(field.asstr()[()])
+    return dict(sorted(said.items()))

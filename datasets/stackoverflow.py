@@ -36,14 +36,13 @@ Card
     Reddi et al. 2020, "Adaptive Federated Optimization" (https://arxiv.org/abs/2003.00295).
 """
 
-import contextlib
+import csv
 import functools
-import itertools
 import os
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -72,7 +71,6 @@ COUNTS_ARCHIVE, COUNTS_NAME = "stackoverflow.word_count.tar.bz2", "stackoverflow
 # Below a folder: Keras, which TFF fetches it with, puts it into `datasets`.
 _COUNTS_FOLDERS = ("", "datasets", "stackoverflow", "stackoverflow/datasets")
 _KERAS_DIR = "~/.keras"
-_MAX_LINE_BYTES = 4096
 _ADVICE = (
     f"put stackoverflow.sqlite ({_URL}, several GB, unpacked tens of GB) and "
     f"{COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) there, or stack_exchange.sqlite, made "
@@ -186,12 +184,8 @@ def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[P
     """
     roots = [database.parent, *([Path(os.path.expanduser(data_dir))] if data_dir else [])]
     roots.append(Path(os.path.expanduser(_KERAS_DIR)))
-    candidates = (
-        r / f / name
-        for r in roots
-        for f in _COUNTS_FOLDERS
-        for name in (COUNTS_NAME, COUNTS_ARCHIVE)
-    )
+    folders = [root / name for root in roots for name in _COUNTS_FOLDERS]
+    candidates = (folder / name for folder in folders for name in (COUNTS_NAME, COUNTS_ARCHIVE))
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:
         problem = f"no {COUNTS_NAME} or {COUNTS_ARCHIVE} ({COUNTS_URL}, a few MB) beside it"
@@ -201,38 +195,32 @@ def load_word_counts(database: Path, data_dir: str | None, size: int) -> tuple[P
 
 
 def _first_words(path: Path, size: int) -> list[str]:
-    words: dict[str, None] = {}
-    with _open_counts(path) as file:
-        lines = iter(lambda: file.readline(_MAX_LINE_BYTES), b"")
-        for number, line in enumerate(itertools.islice(lines, size), 1):
-            try:
-                word, count = line.decode().split()
-                int(count)
-            except ValueError:
-                raise UserError(f"line {number}", line[:40], "a word and a count") from None
-            words[word] = None
-    if not words:
-        raise UserError("", "no words", "lines of a word and a count")
-    return list(words)
+    """Returns the words; of an archive the one member is read in memory, never unpacked to disk."""
+    kind = "lines of a word and a count"
+    with files.readable_as(kind, OSError, EOFError, ValueError, tarfile.TarError):
+        if path.name != COUNTS_ARCHIVE:
+            return _read_words(path, size, kind)
+        with tarfile.open(path, "r:bz2") as archive:
+            members = [m for m in archive if Path(m.name).name == COUNTS_NAME and m.isfile()]
+            if not members:
+                raise UserError("", f"no file {COUNTS_NAME} in it")
+            return _read_words(archive.extractfile(members[0]), size, kind)
 
 
-@contextlib.contextmanager
-def _open_counts(path: Path) -> Iterator[IO[bytes]]:
-    """Opens the lines; of an archive the one member, in memory: nothing is unpacked to disk."""
-    if path.name != COUNTS_ARCHIVE:
-        with path.open("rb") as file:
-            yield file
-        return
-    with (
-        files.readable_as("a tar.bz2 archive", OSError, EOFError, tarfile.TarError),
-        tarfile.open(path, "r:bz2") as archive,
-    ):
-        member = next((m for m in archive if Path(m.name).name == COUNTS_NAME and m.isfile()), None)
-        if member is None:
-            raise UserError("", f"no file {COUNTS_NAME} in it")
-        lines = archive.extractfile(member)
-        assert lines is not None  # only of members that are no files
-        yield lines
+def _read_words(file: Any, size: int, kind: str) -> list[str]:
+    import pandas as pd  # Takes 0.3 s.
+
+    frame = pd.read_csv(
+        file, sep=r"\s+", names=["word", "count"], nrows=size, dtype=str, quoting=csv.QUOTE_NONE,
+        keep_default_na=False, index_col=False,
+    )  # fmt: skip
+    if (wrong := pd.to_numeric(frame["count"], errors="coerce").isna()).any():
+        number = int(wrong.argmax())
+        line = " ".join(frame.iloc[number].dropna()).strip()[:40]
+        raise UserError(f"line {number + 1}", repr(line), kind)
+    if frame.empty:
+        raise UserError("", "no words", kind)
+    return list(dict.fromkeys(frame["word"]))
 
 
 def _create_dump_task(path: Path) -> task_lib.Task:

@@ -87,11 +87,11 @@ def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> 
     """Returns the share of pairs of a 1 and a 0 whose scores are in the right order.
 
     The area under the ROC curve as the Mann-Whitney statistic; ties count half. Not-a-number with
-    one class only, and where a model that diverged has a score that is not finite.
+    one class only.
 
     Args:
       labels: float32 [n], above 0 for the one class, else the other.
-      scores: float32 [n].
+      scores: float32 [n], all finite.
       is_real: bool [n]; other rows are padding.
     """
     scores = tf.where(is_real, scores, tf.float32.max)  # Behind all others.
@@ -104,9 +104,7 @@ def area_under_roc(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> 
     less = tf.gather(before, tf.searchsorted(ordered, scores, "left"))
     no_more = tf.gather(before, tf.searchsorted(ordered, scores, "right"))
     area = tf.reduce_sum(positive * (less + no_more)) / 2.0
-    pairs = tf.reduce_sum(positive) * tf.reduce_sum(negative)
-    is_finite = tf.reduce_all(tf.math.is_finite(scores) | ~is_real)
-    return tf.where(is_finite, area / pairs, float("nan"))
+    return area / (tf.reduce_sum(positive) * tf.reduce_sum(negative))
 
 
 def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:

@@ -104,16 +104,19 @@ def linear_task(
 
 
 def _parts(x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares) -> splits.Parts:
-    """Splits and scales one silo; one too small to be split trains on all it has."""
+    """Splits and scales one silo, by the mean and deviation of what trains; one too small to be
+    split trains on all it has.
+    """
+    from sklearn import preprocessing  # Takes 0.3 s.
+
     rows = splits.split_silo(len(y), seed, shares) or splits.train_only(np.arange(len(y)))
-    scaled = splits.scale_by_train({part: x[rows[part]] for part in splits.SPLITS})
-    return {
-        part: {
-            "features": scaled[part].astype(np.float32),
-            "target": y[rows[part]].astype(np.float32),
+    with np.errstate(over="ignore"):  # The task refuses what is not finite.
+        scaler = preprocessing.StandardScaler().fit(x[rows["train"]])
+        arrays = {"features": (x - scaler.mean_) / scaler.scale_, "target": y}
+        return {
+            part: {field: a[rows[part]].astype(np.float32) for field, a in arrays.items()}
+            for part in splits.SPLITS
         }
-        for part in splits.SPLITS
-    }
 
 
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -15,17 +15,11 @@ class Linear(headed.HeadedModel):
     def __init__(self, num_classes: int | None = None):
         super().__init__()
         self.is_number = num_classes is None
+        self.flatten = tf.keras.layers.Flatten()
         self.head = tf.keras.layers.Dense(
             num_classes or 1, kernel_initializer="zeros", name="dense"
         )
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs themselves, [batch, dim]."""
-        return flat(x)
-
-
-def flat(x: tf.Tensor) -> tf.Tensor:
-    """Returns inputs [batch, ...] as [batch, dim]."""
-    return (
-        x if len(x.shape) == 2 else tf.reshape(x, [-1, tf.TensorShape(x.shape[1:]).num_elements()])
-    )
+        return self.flatten(x)

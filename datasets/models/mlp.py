@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from datasets.models import headed, linear
+from datasets.models import headed
 
 
 class Mlp(headed.HeadedModel):
@@ -18,6 +18,7 @@ class Mlp(headed.HeadedModel):
         super().__init__()
         layers = tf.keras.layers
         self.is_number = num_classes is None
+        self.flatten = layers.Flatten()
         self.hidden = [
             layers.Dense(size, activation="relu", name=f"hidden_{i}")
             for i, size in enumerate(sizes)
@@ -26,7 +27,7 @@ class Mlp(headed.HeadedModel):
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs of the last layer, [batch, units]."""
-        x = linear.flat(x)
+        x = self.flatten(x)
         for layer in self.hidden:
             x = layer(x)
         return x

@@ -1,4 +1,4 @@
-"""Models of a user's texts: an LSTM for next words or classes, and a mean of word embeddings."""
+"""Models of texts: LSTMs for next words, characters or classes, and a mean of word embeddings."""
 
 from collections.abc import Sequence
 
@@ -13,25 +13,35 @@ class TextLstm(headed.HeadedModel):
     """Logits from token ids int32 [batch, time], 0 being padding: of the next token, [batch, time,
     num_outputs], or with `classifies` of the text's class, [batch, num_outputs].
 
-    `sizes` are the widths of the embedding and the LSTM, by default 96 and 256.
+    `sizes` are the widths of the embedding and of each LSTM, by default 96 and 256. Padding is
+    masked for classes alone: elsewhere it only follows a text, and changes nothing that counts.
     """
 
     def __init__(
-        self, num_ids: int, num_outputs: int, sizes: Sequence[int] | None, classifies: bool
+        self,
+        num_ids: int,
+        num_outputs: int,
+        sizes: Sequence[int] | None = None,
+        classifies: bool = False,
+        kernel_initializer: str = "glorot_uniform",
     ):
         super().__init__()
         layers = tf.keras.layers
-        embedding, units = sizes or (_EMBEDDING, _UNITS)
+        embedding, *units = sizes or (_EMBEDDING, _UNITS)
         self.classifies = classifies
         self.embedding = layers.Embedding(num_ids, embedding, name="embedding")
-        self.lstm = lstm.Lstm(units, name="lstm")
+        self.lstms = [
+            lstm.Lstm(count, f"lstm_{i}" if i else "lstm", kernel_initializer)
+            for i, count in enumerate(units)
+        ]
         self.head = layers.Dense(num_outputs, name="logits")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the LSTM's outputs, [batch, time, units], of a class the last, [batch, units]."""
-        if not self.classifies:
-            return self.lstm(self.embedding(x))
-        return self.lstm(self.embedding(x), mask=x > 0)[:, -1]
+        """Returns the last LSTM's outputs, [batch, time, units], of a class [batch, units]."""
+        h, mask = self.embedding(x), x > 0 if self.classifies else None
+        for layer in self.lstms:
+            h = layer(h, mask=mask)
+        return h[:, -1] if self.classifies else h
 
 
 class BagOfWords(headed.HeadedModel):

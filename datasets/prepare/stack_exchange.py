@@ -38,6 +38,7 @@ _QUESTION, _ANSWER = "1", "2"
 _TYPES = {_QUESTION: "question", _ANSWER: "answer"}
 # Stack Exchange lets a post have 30,000 characters, before they become HTML.
 _MAX_BODY_CHARACTERS = 500_000
+_TOO_LONG = f"a body of more than {_MAX_BODY_CHARACTERS:,} characters"
 _POSTS_PER_LINE = 1_000_000
 _BLOCKS = frozenset(
     "address blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody td th thead "
@@ -87,7 +88,7 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict
     files.existing("posts_xml", posts_xml, "a dump's Posts.xml")
     with posts_xml.open("rb") as file:
         if file.read(4) == b"7z\xbc\xaf":
-            expected, advice = "XML, no 7z archive", "unpack it first"
+            expected, advice = "XML, and this is a 7z archive", "unpack it first"
             raise UserError(errors.name("posts_xml"), str(posts_xml), expected, advice)
     client_database.check_output(output, ".sqlite")
     with client_database.writing(output), files.appearing(output) as temporary:
@@ -102,35 +103,38 @@ def prepare(posts_xml: Path, output: Path, keep_non_ascii: bool = False) -> dict
 
 def parse_post(row: Mapping[str, str], keep_non_ascii: bool = False) -> Post:
     """Returns a row as a post, or raises Unusable; an answer's title and tags are still empty."""
-    kind = row.get("PostTypeId", "")
-    if kind not in _TYPES:
-        raise Unusable("neither a question nor an answer")
-    if any(stack_exchange_xml.BROKEN in value for value in row.values()):
-        raise Unusable("bytes that are not UTF-8")
-    owner = row.get("OwnerUserId", "").strip()
-    if not owner:
-        raise Unusable("no owner")
-    date, score = _utc(row.get("CreationDate", "")), row.get("Score", "")
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", score):
-        raise Unusable("a score that is no number")
-    fields: dict[str, str | int] = {
-        "creation_date": date,
-        "score": int(score),
-        "type": _TYPES[kind],
-        **_heading(row, keep_non_ascii),
-    }
+    kind, owner = row.get("PostTypeId", ""), row.get("OwnerUserId", "").strip()
+    date, score, body = (row.get(name, "") for name in ("CreationDate", "Score", "Body"))
+    for reason, is_so in (
+        ("neither a question nor an answer", kind not in _TYPES),
+        ("bytes that are not UTF-8", stack_exchange_xml.BROKEN in "".join(row.values())),
+        ("no owner", not owner),
+        ("a date that does not parse", not (utc := _utc(date))),
+        ("a score that is no number", not re.fullmatch(r"[+-]?[0-9]{1,18}", score)),
+        ("an empty body", not body.strip()),
+        (_TOO_LONG, len(body) > _MAX_BODY_CHARACTERS),
+    ):
+        if is_so:
+            raise Unusable(reason)
+    sentences = split_sentences(body, keep_non_ascii)
+    if not sentences:
+        raise Unusable("no words outside of code blocks")
+    heading = _heading(row, keep_non_ascii)
+    own: dict[str, str | int] = {"creation_date": utc, "score": int(score), "type": _TYPES[kind]}
     # The id becomes part of a query in TFF: no quotes or the like, and still one id a user.
-    return Post(urllib.parse.quote(owner, safe=""), fields, _sentences(row, keep_non_ascii))
+    return Post(urllib.parse.quote(owner, safe=""), {**own, **heading}, sentences)
 
 
 def _utc(date: str) -> str:
-    """Returns `2014-01-21T20:26:05.380` as TFF writes it: `2014-01-21 20:26:05.38 UTC`."""
+    """Returns `2014-01-21T20:26:05.380` as TFF writes it, `2014-01-21 20:26:05.38 UTC`; "" of
+    what is no date.
+    """
     try:
         time = datetime.datetime.fromisoformat(date)
         if time.tzinfo is not None:
             time = time.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    except (ValueError, OverflowError) as error:
-        raise Unusable("a date that does not parse") from error
+    except (ValueError, OverflowError):
+        return ""
     return time.isoformat(" ", "microseconds").rstrip("0").rstrip(".") + " UTC"
 
 
@@ -142,18 +146,6 @@ def _heading(row: Mapping[str, str], keep_non_ascii: bool) -> dict[str, str]:
         for text in (row.get("Title", ""), *re.split(r"[<>|]+", row.get("Tags", "")))
     )
     return {"title": title, "tags": "|".join(tag for tag in tags if tag)}
-
-
-def _sentences(row: Mapping[str, str], keep_non_ascii: bool) -> list[str]:
-    body = row.get("Body", "")
-    if not body.strip():
-        raise Unusable("an empty body")
-    if len(body) > _MAX_BODY_CHARACTERS:
-        raise Unusable(f"a body of more than {_MAX_BODY_CHARACTERS:,} characters")
-    sentences = split_sentences(body, keep_non_ascii)
-    if not sentences:
-        raise Unusable("no words outside of code blocks")
-    return sentences
 
 
 def split_sentences(body: str, keep_non_ascii: bool = False) -> list[str]:

@@ -1,12 +1,14 @@
-"""Reads the rows of a Stack Exchange dump, a chunk of the file at a time."""
+"""Reads the rows of a Stack Exchange dump, which has one a line."""
 
 import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
-from xml.parsers import expat
 
+import defusedxml
+from defusedxml import ElementTree as safe_xml
+
+from datasets.readers import files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
@@ -14,7 +16,6 @@ from motley_tff.core.errors import UserError
 BROKEN = "\ufdd0"
 codecs.register_error("motley_broken", lambda error: (BROKEN, error.end))  # type: ignore[attr-defined]
 
-_CHUNK = 2**20
 # Stack Exchange lets a post have 30,000 characters. A row this long is no dump's, and would have to
 # be in memory as a whole.
 _MAX_ROW = 2**25
@@ -27,51 +28,28 @@ _NOT_XML = re.compile(
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]",
     re.IGNORECASE,
 )
-_LONGEST_REFERENCE = 12
+# The lines of a dump that are no rows: the declaration, and where its only element begins and ends.
+_FRAME = re.compile(r"<\?xml[^<>]*\?>|</?\w+>")
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yields each row of a `Posts.xml` as `{attribute: text}`. Bytes that are not UTF-8 become
     `BROKEN`, so that their row alone is lost; characters that XML does not have become spaces.
-    UserError, maybe after some rows, if it is no well-formed XML, has a row of more than 32 million
-    characters, or a document type (entities can explode).
+    UserError, maybe after some rows, if a line is no whole row, of 32 million characters at most,
+    or the file ends too early.
     """
-    rows: list[dict[str, str]] = []
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if name == "row":
-            rows.append(attributes)
-
-    def refuse(*_: object) -> None:
-        raise UserError("", "a document type", "none, as in every dump")
-
-    parser = expat.ParserCreate("UTF-8")
-    parser.StartElementHandler, parser.StartDoctypeDeclHandler = start, refuse
-    pending = 0
-    with errors.at(path), path.open(encoding="utf-8", errors="motley_broken", newline="") as file:
-        for text, is_last in _mended(file):
+    line = ""
+    with errors.at(path), path.open(encoding="utf-8-sig", errors="motley_broken") as file:
+        for number, read in enumerate(iter(lambda: file.readline(_MAX_ROW), ""), 1):
+            line = _NOT_XML.sub(" ", read).strip()
             try:
-                parser.Parse(text, is_last)
-            except expat.ExpatError as error:
-                place, advice = f"line {error.lineno}", "unpack the file again"
-                problem = expat.ErrorString(error.code)
-                raise UserError(place, problem, "well-formed XML", advice) from error
-            pending = 0 if rows else pending + len(text)
-            if pending > _MAX_ROW:
-                problem = f"a row of more than {_MAX_ROW:,} characters"
-                raise UserError(f"line {parser.CurrentLineNumber}", problem, "posts of 30,000")
-            yield from rows
-            rows.clear()
-
-
-def _mended(file: IO[str]) -> Iterator[tuple[str, bool]]:
-    """Yields (text of what XML has, is it the last), no reference cut in two."""
-    rest, is_last = "", False
-    while not is_last:
-        chunk = file.read(_CHUNK)
-        is_last = not chunk
-        text = rest + chunk
-        begun = -1 if is_last else text.rfind("&", -_LONGEST_REFERENCE)
-        end = len(text) if begun < 0 else begun
-        rest = text[end:]
-        yield _NOT_XML.sub(" ", text[:end]), is_last
+                if line and not _FRAME.fullmatch(line):
+                    row = safe_xml.fromstring(line)
+                    yield dict(row.attrib)
+            except (safe_xml.ParseError, defusedxml.DefusedXmlException) as error:
+                expected = "a whole <row .../> a line, as in every dump"
+                raise UserError(
+                    f"line {number}", files.one_line(error), expected, "unpack the file again"
+                ) from error
+        if not line.startswith("</"):
+            raise UserError("", "no end of the posts", "</posts>", "unpack the file again")

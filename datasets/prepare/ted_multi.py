@@ -4,7 +4,7 @@ r"""Turns TED talks in many languages (TSV) into English and Spanish clients in 
         --talks_tsv=all_talks_train.tsv,all_talks_dev.tsv,all_talks_test.tsv
 
 Reads columns `talk_name`, `en` and `es` of the TSV files of ted_talks.tar.gz
-(https://github.com/neulab/word-embeddings-for-nmt), a line at a time. Writes into --output
+(https://github.com/neulab/word-embeddings-for-nmt). Writes into --output
 
     ted_multi.sqlite           splits train, valid, test; a client is a talk in one language, its id
                                `en-<talk>` or `es-<talk>`; an example is a sentence, its feature
@@ -20,23 +20,21 @@ hold in an id is replaced by `_`.
 """
 
 import collections
-import contextlib
 import glob
 import itertools
 import json
 import os
 import pathlib
 import re
-import sqlite3
 import string
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
 from absl import flags
 
 from datasets.prepare import client_database
-from datasets.prepare.client_database import Unusable
 from motley_tff import commandline
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
@@ -52,6 +50,7 @@ _NAMES = (VOCABULARY, REPORT, DATABASE)
 SPLITS = ("train", "valid", "test")
 LANGUAGES = ("en", "es")
 _TALK = "talk_name"
+_COLUMNS = (_TALK, *LANGUAGES)
 _SPLIT_OF = {"train": "train", "dev": "valid", "valid": "valid", "val": "valid", "test": "test"}
 # As the source marks a sentence that nobody translated; once more after a tokenizer.
 _UNTRANSLATED = re.compile(r"_ ?_ ?NULL ?_ ?_")
@@ -136,82 +135,78 @@ def find_files(patterns: Iterable[str]) -> list[tuple[str, pathlib.Path]]:
     return sorted(((s, p) for p, s in files.items()), key=lambda pair: SPLITS.index(pair[0]))
 
 
-class _TalkReader:
-    """Reads TSV files into sentences, and counts rows by split and what is left out by reason."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
-        self.skipped = client_database.Skipped()
-        self._talks: dict[str, tuple[str, str]] = {}  # {name: (split, its half of a client id)}
-        self._ids: set[str] = set()
-
-    def sentences(self, split: str, path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
-        """Yields (split, client id, words) of the sentences of one file."""
-        try:
-            with (
-                errors.at(path),
-                path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file,
-            ):
-                columns = _columns(file.readline())
-                for line in file:
-                    self.rows[split] += 1
-                    for client_id, words in self._row(split, columns, line):
-                        yield split, client_id, words
-        except OSError as error:
-            raise UserError(_TALKS, str(path), f"what can be read ({error.strerror})") from error
-
-    def _row(self, split: str, columns: Sequence[str], line: str) -> Iterator[tuple[str, str]]:
-        with self._counting():
-            cells = _cells(line)
-            if len(cells) != len(columns):
-                which = "missing" if len(cells) < len(columns) else "too many"
-                raise Unusable(f"rows with {which} columns")
-            row = dict(zip(columns, cells, strict=True))
-            talk = self._talk(split, row[_TALK])
-            for language in LANGUAGES:
-                with self._counting():
-                    yield f"{language}-{talk}", _words(language, row[language])
-
-    @contextlib.contextmanager
-    def _counting(self) -> Iterator[None]:
-        try:
-            yield
-        except Unusable as reason:
-            self.skipped[str(reason)] += 1
-
-    def _talk(self, split: str, name: str) -> str:
-        """Returns the talk's half of a client id: safe inside SQL, and no other talk's."""
-        if _NOT_UTF8.search(name):
-            raise Unusable("rows with talk names that are not UTF-8")
-        if not name or _UNTRANSLATED.fullmatch(name):
-            raise Unusable("rows without a talk_name")
-        if name not in self._talks:
-            plain = _NOT_IN_IDS.sub("_", name)
-            candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
-            self._talks[name] = split, next(c for c in candidates if c not in self._ids)
-            self._ids.add(self._talks[name][1])
-        if self._talks[name][0] != split:
-            raise Unusable("rows of a talk that another split has")
-        return self._talks[name][1]
+def _read(split: str, path: pathlib.Path) -> Iterator[tuple[Any, ...]]:
+    """Yields a file's rows: the split, by how many cells a row is too long, and the cells of
+    `_COLUMNS`, empty ones for those that it lacks.
+    """
+    try:
+        with (
+            errors.at(path),
+            path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file,
+        ):
+            columns = _columns(file.readline())
+            places = [columns.index(name) for name in _COLUMNS]
+            for line in file:
+                cells = _cells(line)
+                padded = [*cells, *[""] * len(columns)]
+                yield split, len(cells) - len(columns), *(padded[place] for place in places)
+    except OSError as error:
+        raise UserError(_TALKS, str(path), f"what can be read ({error.strerror})") from error
 
 
-def _words(language: str, cell: str) -> str:
-    words = normalize(cell)
-    for reason, is_so in (
-        ("not UTF-8", _NOT_UTF8.search(cell)),
-        ("__NULL__", _UNTRANSLATED.fullmatch(cell)),
-        ("empty", not cell),
-        ("punctuation only", not words),
-    ):
-        if is_so:
-            raise Unusable(f"{language} cells that are {reason}")
-    return words
+def _sentences(rows: pd.DataFrame, skipped: collections.Counter[str]) -> pd.DataFrame:
+    """Returns the sentences that can be used, columns `split`, `client` and `words`, in the order
+    of the files; counts the others by reason.
+    """
+    names = rows[_TALK]
+    rows = _usable(rows, skipped, {
+        "rows with missing columns": rows.surplus < 0,
+        "rows with too many columns": rows.surplus > 0,
+        "rows with talk names that are not UTF-8": names.str.contains(_NOT_UTF8),
+        "rows without a talk_name": (names == "") | names.str.fullmatch(_UNTRANSLATED),
+    })  # fmt: skip
+    first = rows.groupby(_TALK).split.transform("first")
+    rows = _usable(rows, skipped, {"rows of a talk that another split has": rows.split != first})
+    clients = rows[_TALK].map(_ids(rows[_TALK].unique()))
+    sentences = []
+    for language in LANGUAGES:
+        cells = rows[language]
+        columns = {"split": rows.split, "client": f"{language}-" + clients}
+        said = pd.DataFrame({**columns, "words": cells.map(normalize)})
+        sentences.append(_usable(said, skipped, {
+            f"{language} cells that are not UTF-8": cells.str.contains(_NOT_UTF8),
+            f"{language} cells that are __NULL__": cells.str.fullmatch(_UNTRANSLATED),
+            f"{language} cells that are empty": cells == "",
+            f"{language} cells that are punctuation only": said.words == "",
+        }))  # fmt: skip
+    return pd.concat(sentences)
+
+
+def _usable(
+    rows: pd.DataFrame, skipped: collections.Counter[str], reasons: Mapping[str, pd.Series]
+) -> pd.DataFrame:
+    """Returns the rows that no reason excludes, and counts the others by their first reason."""
+    first = pd.Series(None, rows.index, object)
+    for reason, holds in reasons.items():
+        first[holds & first.isna()] = reason
+    skipped.update(first.dropna())
+    return rows[first.isna()]
+
+
+def _ids(names: Iterable[str]) -> dict[str, str]:
+    """Returns each talk's half of a client id: safe inside SQL, and no other talk's."""
+    owners: dict[str, str] = {}
+    for name in names:
+        plain = _NOT_IN_IDS.sub("_", name)
+        candidates = itertools.chain([plain], (f"{plain}_{i}" for i in itertools.count(2)))
+        owners[next(c for c in candidates if c not in owners)] = name
+    return {name: of_talk for of_talk, name in owners.items()}
 
 
 def _columns(line: str) -> list[str]:
     """Returns the names in a file's header."""
     columns = _cells(line)
-    missing = {_TALK, *LANGUAGES} - set(columns)
+    missing = set(_COLUMNS) - set(columns)
     if _NOT_UTF8.search(line) or missing:
         problem = f"columns {', '.join(columns)[:80]!r}" if line.strip() else "nothing"
         expected = f"{', '.join(sorted(missing))} among them, UTF-8 separated by tabs"
@@ -234,52 +229,45 @@ def _write_all(
     paths: Sequence[tuple[str, pathlib.Path]], folder: pathlib.Path, settings: Thresholds
 ) -> dict[str, Any]:
     """Writes the three files into `folder` and returns the report."""
-    reader = _TalkReader()
-    with client_database.create(folder / DATABASE) as database:
-        # Rows of a talk may lie anywhere in the files, and memory should not hold them all.
-        database.execute("CREATE TABLE scratch.sentences (split TEXT, client TEXT, words TEXT)")
-        for split, path in paths:
-            sentences = reader.sentences(split, path)
-            database.executemany("INSERT INTO scratch.sentences VALUES (?, ?, ?)", sentences)
-        counts, report = _write_clients(database, settings)
-    words = [pair for pair in counts.items() if pair[1] >= settings.min_clients_per_word]
-    vocabulary = sorted(words, key=lambda pair: (-pair[1], pair[0]))
+    read = itertools.chain.from_iterable(_read(*named) for named in paths)
+    rows = pd.DataFrame(read, columns=["split", "surplus", *_COLUMNS])
+    skipped: collections.Counter[str] = collections.Counter()
+    sentences = _sentences(rows, skipped)
+    counts: collections.Counter[str] = collections.Counter()
+    for _, said in sentences[sentences.split == "train"].groupby("client").words:
+        counts.update(set(" ".join(said).split(" ")))
+    vocabulary = [pair for pair in counts.items() if pair[1] >= settings.min_clients_per_word]
+    by_client = ["split", "client"]
+    sizes = sentences.groupby(by_client).words.transform("size")
+    is_large = sizes >= settings.min_examples_per_client
     report = {
         "settings": settings._asdict(),
-        "rows": reader.rows,
-        **report,
+        "rows": {split: int((rows.split == split).sum()) for split in SPLITS},
+        "kept": _by_split(sentences[is_large]),
+        "too small": _by_split(sentences[~is_large]),
         "words": {"kept": len(vocabulary), "in too few clients": len(counts) - len(vocabulary)},
-        "skipped": dict(sorted(reader.skipped.items())),
+        "skipped": dict(sorted(skipped.items())),
     }
     _check_enough(report)
-    rows = ({"word": word, "num_clients": count} for word, count in vocabulary)
-    csv_files.write(folder / VOCABULARY, ("word", "num_clients"), rows)
+    with client_database.create(folder / DATABASE) as database:
+        for (split, client_id), said in sentences[is_large].groupby(by_client).words:
+            examples = ({"tokens": words} for words in said)
+            client_database.insert(database, split, client_id, examples)
+        client_database.finish(database)
+    vocabulary.sort(key=lambda pair: (-pair[1], pair[0]))
+    named = ({"word": word, "num_clients": count} for word, count in vocabulary)
+    csv_files.write(folder / VOCABULARY, ("word", "num_clients"), named)
     (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def _write_clients(
-    database: sqlite3.Connection, settings: Thresholds
-) -> tuple[collections.Counter[str], dict[str, Any]]:
-    """Writes large clients; returns each word's number of training clients, and counts by split."""
-    counts: collections.Counter[str] = collections.Counter()
-    large, small = ({s: {"clients": 0, "examples": 0} for s in SPLITS} for _ in range(2))
-    ordered = database.execute(
-        "SELECT split, client, words FROM scratch.sentences ORDER BY split, client, rowid"
-    )
-    for (split, client_id), group in itertools.groupby(ordered, key=lambda row: row[:2]):
-        sentences = [words for _, _, words in group]
-        if split == "train":
-            counts.update({word for sentence in sentences for word in sentence.split(" ")})
-        is_large = len(sentences) >= settings.min_examples_per_client
-        tally = (large if is_large else small)[split]
-        tally["clients"] += 1
-        tally["examples"] += len(sentences)
-        if is_large:
-            examples = ({"tokens": sentence} for sentence in sentences)
-            client_database.insert(database, split, client_id, examples)
-    client_database.finish(database)
-    return counts, {"kept": large, "too small": small}
+def _by_split(sentences: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Returns how many clients and examples each split has."""
+    parts = {split: sentences[sentences.split == split] for split in SPLITS}
+    return {
+        split: {"clients": int(part.client.nunique()), "examples": len(part)}
+        for split, part in parts.items()
+    }
 
 
 def _check_enough(report: dict[str, Any]) -> None:

@@ -1,13 +1,14 @@
 """Synthetic photographers: pictures of landmarks by region, as JPEG files in memory.
 
-Each region has its light, hills, ground and building material, and one landmark of each kind: a
-tower, a dome, a pyramid and so on, whose proportions are its own. A photographer belongs to a
-planted region, travels now and then, has favourite landmarks, and a camera: format, zoom, tilt,
-exposure, tint, haze. Nothing here knows of any model or algorithm.
+Each region has its light, hills, ground and building material, and eight landmarks: storeys, a
+spire or a dome, and windows, whose proportions and colours are the landmark's own. A photographer
+belongs to a planted region, travels now and then, has favourite landmarks, and a camera: format,
+zoom, tilt, exposure, tint, haze. Nothing here knows of any model or algorithm.
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,7 @@ REGIONS: Mapping[str, Region] = {
                    (0.25, 0.3, 0.35), (0.75, 0.3, 0.25), 0.2),
 }  # fmt: skip
 
+_LANDMARKS_PER_REGION = 8
 # Width and height of the pictures a camera takes.
 _FORMATS = ((128, 128), (160, 128), (128, 160))
 # Pictures are drawn at this multiple of their size: smooth edges.
@@ -90,7 +92,7 @@ class Album(NamedTuple):
     # {photographer id: {"image": JPEG bytes, object [n]; "label": int32 [n]}}
     photos: dict[str, dict[str, np.ndarray]]
     groups: dict[str, str]  # {photographer id: region}.
-    labels: dict[tuple[str, str], int]  # {(region, kind): label}.
+    labels: dict[tuple[str, int], int]  # {(region, number of its landmark): label}.
 
 
 def take_photos(
@@ -100,8 +102,16 @@ def take_photos(
     and on the photographer's number alone, not on how many there are. Labels are spread over
     `num_classes`, at least the number of landmarks.
     """
-    landmarks = _landmarks(seed)
-    labels = _labels(seed, num_classes)
+    names = [(region, i) for region in REGIONS for i in range(_LANDMARKS_PER_REGION)]
+    chosen = random_streams.generator(seed, "synthetic_data", 0).permutation(num_classes)
+    labels = {name: int(label) for name, label in zip(names, chosen, strict=False)}
+    landmarks = {
+        (name, i): _build(
+            random_streams.generator(seed, "synthetic_data", 0, place, i), region.material
+        )
+        for place, (name, region) in enumerate(REGIONS.items())
+        for i in range(_LANDMARKS_PER_REGION)
+    }
     photos, groups = {}, {}
     for i in range(num_photographers):
         rng = random_streams.generator(seed, "synthetic_data", 1, i)
@@ -110,32 +120,15 @@ def take_photos(
     return Album(photos, groups, labels)
 
 
-def _landmarks(seed: int) -> dict[tuple[str, str], list[Shape]]:
-    """Builds one landmark of each kind in each region."""
-    landmarks = {}
-    for i, (name, region) in enumerate(REGIONS.items()):
-        for j, (kind, build) in enumerate(KINDS.items()):
-            rng = random_streams.generator(seed, "synthetic_data", 0, i, j)
-            landmarks[name, kind] = build(rng, *_paints(rng, region.material))
-    return landmarks
-
-
-def _labels(seed: int, num_classes: int) -> dict[tuple[str, str], int]:
-    rng = random_streams.generator(seed, "synthetic_data", 0)
-    names = [(region, kind) for region in REGIONS for kind in KINDS]
-    chosen = rng.permutation(num_classes)[: len(names)]
-    return {name: int(label) for name, label in zip(names, chosen, strict=True)}
-
-
 def _photograph(
     rng: np.random.Generator,
-    landmarks: Mapping[tuple[str, str], list[Shape]],
-    labels: Mapping[tuple[str, str], int],
+    landmarks: Mapping[tuple[str, int], list[Shape]],
+    labels: Mapping[tuple[str, int], int],
 ) -> tuple[str, dict[str, np.ndarray]]:
     """Returns a new photographer's region and pictures."""
-    regions, kinds = tuple(REGIONS), tuple(KINDS)
+    regions = tuple(REGIONS)
     home = regions[rng.choice(len(regions), p=[region.share for region in REGIONS.values()])]
-    favourites = rng.dirichlet(np.full(len(KINDS), _FAVOURITES_CONCENTRATION))
+    favourites = rng.dirichlet(np.full(_LANDMARKS_PER_REGION, _FAVOURITES_CONCENTRATION))
     size = _FORMATS[rng.integers(len(_FORMATS))]
     usual = Camera(
         zoom=np.exp(rng.normal(0.0, 0.15)),
@@ -151,7 +144,7 @@ def _photograph(
     for i in range(n):
         travels = rng.random() < _TRAVEL
         region = regions[rng.integers(len(regions))] if travels else home
-        name = region, kinds[rng.choice(len(kinds), p=favourites)]
+        name = region, int(rng.choice(_LANDMARKS_PER_REGION, p=favourites))
         camera = _one_view(rng, usual)
         pixels, jpeg = draw(rng, REGIONS[region], landmarks[name], camera, size), io.BytesIO()
         Image.fromarray(pixels).save(jpeg, "JPEG", quality=88)
@@ -199,9 +192,9 @@ def draw(
 
 def _land(rng: np.random.Generator, region: Region) -> list[Shape]:
     """Returns hills that every picture draws anew, and the ground; both reach past the frame."""
-    x = np.linspace(-4.0, 4.0, 17)
-    ridge = np.stack([x, 0.1 + region.roughness * rng.random(len(x))], axis=1)
-    hills = np.concatenate([ridge, [[4.0, -0.2], [-4.0, -0.2]]])
+    heights = 0.1 + region.roughness * rng.random(17)
+    x, y = [*np.linspace(-4.0, 4.0, 17), 4.0, -4.0], [*heights, -0.2, -0.2]
+    hills = np.stack([x, y], axis=1)
     return [Shape(hills, region.hills), _block(region.ground, -6.0, 0.08, 12.0)]
 
 
@@ -223,113 +216,25 @@ def _block(
     return Shape(np.array([[x - a, bottom], [x + a, bottom], [x + b, top], [x - b, top]]), colour)
 
 
-def _bow(colour: Colour, bottom: float, width: float, height: float) -> Shape:
-    """Returns half an ellipse that stands on its flat side."""
-    angles = np.linspace(0.0, np.pi, 17)
-    x, y = width / 2 * np.cos(angles), bottom + height * np.sin(angles)
-    return Shape(np.stack([x, y], axis=1), colour)
-
-
-def _paints(rng: np.random.Generator, material: Colour) -> tuple[Colour, Colour, Colour]:
-    """Draws a landmark's main colour, its shadow and an accent."""
+def _build(rng: np.random.Generator, material: Colour) -> list[Shape]:
+    """Returns a landmark: storeys on top of each other with a row of windows each, and what crowns
+    them: a dome, or a spire as wide below as the last storey or narrower.
+    """
     main = np.clip(np.array(material) + rng.normal(0.0, 0.08, 3), 0.05, 1.0)
-    return main, 0.55 * main, rng.permutation([0.85, 0.5, 0.15])
-
-
-def _tower(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    width, height = rng.uniform(0.22, 0.5), rng.uniform(0.7, 1.0)
-    storeys = np.linspace(0.15, height - 0.15, rng.integers(2, 6))
-    windows = [_block(dark, y, y + 0.07, width * 0.3) for y in storeys]
-    roof = width * rng.uniform(1.0, 1.5)
-    roof_block = _block(accent, height, height + rng.uniform(0.15, 0.35), roof, 0.0)
-    return [_block(main, 0.0, height, width), *windows, roof_block]
-
-
-def _dome(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    width, height = rng.uniform(0.8, 1.5), rng.uniform(0.25, 0.5)
-    cap = width * rng.uniform(0.5, 0.9)
-    top = height + rng.uniform(0.3, 0.6)
-    return [
-        _block(main, 0.0, height, width),
-        _block(dark, top - 0.05, top + 0.2, 0.04),
-        _bow(accent, height, cap, top - height),
-        _bow(dark, 0.0, width * 0.2, height * 0.8),
-    ]
-
-
-def _pyramid(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    width, height, ridge = rng.uniform(1.2, 1.9), rng.uniform(0.6, 1.1), rng.uniform(0.05, 0.35)
-    shapes = [
-        Shape(np.array([[-width / 2, 0.0], [ridge, 0.0], [0.0, height]]), main),
-        Shape(np.array([[ridge, 0.0], [width / 2, 0.0], [0.0, height]]), dark),
-    ]
+    dark, accent = 0.55 * main, rng.permutation([0.85, 0.5, 0.15])
+    shapes = []
+    edges = np.cumsum([0.0, *rng.uniform(0.15, 0.4, rng.integers(1, 4))])
+    width = rng.uniform(0.25, 1.6)
+    for bottom, top in itertools.pairwise(edges):
+        narrower = width * rng.uniform(0.5, 1.0)
+        shapes.append(_block((main, accent)[rng.integers(2)], bottom, top, width, narrower))
+        count, low = rng.integers(0, 6), bottom + 0.2 * (top - bottom)
+        places = np.linspace(-0.4, 0.4, count) * narrower
+        shapes += [_block(dark, low, low + 0.5 * (top - bottom), 0.06, x=x) for x in places]
+        width = narrower * rng.uniform(0.6, 1.1)
+    height = rng.uniform(0.1, 0.4)
     if rng.random() < 0.5:
-        part = rng.uniform(0.15, 0.4)
-        shapes.append(_block(accent, height * (1 - part), height, width * part, 0.0))
-    return shapes
-
-
-def _gate(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    width, height = rng.uniform(0.7, 1.3), rng.uniform(0.6, 1.0)
-    opening = width * rng.uniform(0.35, 0.6)
-    return [
-        _block(main, 0.0, height, width),
-        _block(accent, height, height + rng.uniform(0.06, 0.2), width * 1.1),
-        _block(dark, 0.0, height * 0.45, opening),
-        _bow(dark, height * 0.44, opening, height * 0.3),
-    ]
-
-
-def _bridge(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    deck, height, half = rng.uniform(0.2, 0.35), rng.uniform(0.6, 1.1), rng.uniform(0.35, 0.6)
-    shapes = []
-    for side in (-half, half):
-        for reach in np.linspace(0.15, 0.5, rng.integers(2, 5)):
-            cable = np.array([[side - reach, deck], [side, height], [side + reach, deck]])
-            inner = cable * [1.0, 0.94] + [0.0, 0.01]
-            shapes.append(Shape(np.concatenate([cable, inner[::-1]]), dark))
-        shapes.append(_block(accent, 0.0, height, 0.1, x=side))
-    return [*shapes, _block(main, deck, deck + rng.uniform(0.06, 0.12), 2.2)]
-
-
-def _pagoda(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    count, width = int(rng.integers(3, 6)), rng.uniform(0.7, 1.1)
-    step = rng.uniform(0.8, 1.2) / count
-    shapes = []
-    for i in range(count):
-        wide = width * (1 - 0.75 * i / count)
-        shapes.append(_block(main, i * step, (i + 0.6) * step, wide * 0.7))
-        shapes.append(_block(accent, (i + 0.5) * step, (i + 1) * step, wide, wide * 0.5))
-    return [*shapes, _block(dark, count * step, count * step + 0.12, 0.04)]
-
-
-def _temple(rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour) -> list[Shape]:
-    width, height, count = rng.uniform(1.0, 1.7), rng.uniform(0.4, 0.7), int(rng.integers(3, 8))
-    places = np.linspace(-width / 2 + 0.1, width / 2 - 0.1, count)
-    return [
-        _block(dark, 0.1, height, width * 0.95),
-        _block(main, 0.0, 0.1, width * 1.1),
-        *(_block(main, 0.1, height, 0.1, x=x) for x in places),
-        _block(accent, height, height + rng.uniform(0.15, 0.4), width * 1.1, 0.0),
-    ]
-
-
-def _lighthouse(
-    rng: np.random.Generator, main: Colour, dark: Colour, accent: Colour
-) -> list[Shape]:
-    low, high, height = rng.uniform(0.3, 0.5), rng.uniform(0.12, 0.25), rng.uniform(0.8, 1.1)
-    edges = np.linspace(0.0, height, 2 * int(rng.integers(2, 5)) + 1)
-    widths = np.interp(edges, [0.0, height], [low, high])
-    stripes = [
-        _block((main, accent)[i % 2], edges[i], edges[i + 1], widths[i], widths[i + 1])
-        for i in range(len(edges) - 1)
-    ]
-    lamp = _block(dark, height, height + 0.1, high * 1.3)
-    return [*stripes, lamp, _bow(accent, height + 0.1, high * 1.3, 0.12)]
-
-
-# {kind: builds one in its main colour, that colour's shadow, and an accent}
-KINDS: Mapping[str, Callable[[np.random.Generator, Colour, Colour, Colour], list[Shape]]] = {
-    build.__name__.removeprefix("_"): build
-    for build in (_tower, _dome, _pyramid, _gate, _bridge, _pagoda, _temple, _lighthouse)
-}
+        return [*shapes, _block(accent, edges[-1], edges[-1] + height, width, 0.0)]
+    angles = np.linspace(0.0, np.pi, 17)
+    dome = [width / 2 * np.cos(angles), edges[-1] + height * np.sin(angles)]
+    return [*shapes, Shape(np.stack(dome, axis=1), accent)]

@@ -46,6 +46,44 @@ def test_the_module_opens_with_a_card(name):
         assert heading in module.__doc__, heading
 
 
+def _options_of(name):
+    return {"partition": "iid"} if name in datasets.DEALT else {}
+
+
+# A user's own data are asked for before anything is looked for.
+@pytest.mark.parametrize("name", sorted(datasets.REGISTRY.keys() - set(datasets.USERS_DATA)))
+def test_missing_data_end_in_one_line_that_says_what_to_put_where(name, tmp_path, monkeypatch):
+    module = importlib.import_module(datasets.REGISTRY[name])
+    if hasattr(module, "_URL"):
+        monkeypatch.setattr(module, "_URL", "http://127.0.0.1:9/file")
+    with refused(advice="use_synthetic_data") as caught:
+        datasets.create(name, data_dir=str(tmp_path), **_options_of(name))
+    assert str(tmp_path) in str(caught.value) and not list(tmp_path.iterdir())
+    for field in ("data_dir", "data_file"):
+        with refused(field, str(tmp_path / "gone")):
+            datasets.create(name, **{field: str(tmp_path / "gone")}, **_options_of(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "suffixes"),
+    [
+        ("celeba", (".sqlite",)), ("emnist", (".sqlite", ".npz", ".json", ".csv")),
+        ("mnist", (".npz",)), ("school", (".mat",)), ("sent140", (".csv",)),
+        ("shakespeare", (".sqlite", ".h5", ".csv")), ("stackoverflow", (".sqlite", ".xml")),
+        ("ted_multi", (".sqlite",)), ("vehicle", (".mat",)),
+    ],
+)  # fmt: skip
+def test_a_file_of_something_else_ends_in_one_line_that_names_it(name, suffixes, tmp_path):
+    for suffix in suffixes:
+        path = tmp_path / f"ted_multi{suffix}"
+        for content in (b"", b"no data\n"):
+            path.write_bytes(content)
+            expected = ".sqlite" if suffix in (".csv", ".xml") and name != "sent140" else ""
+            with refused("ted_multi", expected=expected) as caught:
+                datasets.create(name, data_file=str(path))
+            assert str(tmp_path) in str(caught.value)
+
+
 def test_splits(task, name):
     assert task.dataset == name
     sets = {split: set(clients.ids) for split, clients in task.splits.items()}

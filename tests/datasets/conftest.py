@@ -72,8 +72,8 @@ def written():
     return data
 
 
-def write_sqlite(path, data, split_name):
-    """Writes clients with TFF's own writer."""
+def write_sqlite(path, data, split):
+    """Writes clients with TFF's own writer, of one split or `{client: split}`."""
     import tensorflow_federated as tff
 
     def dataset(client_id):
@@ -82,8 +82,10 @@ def write_sqlite(path, data, split_name):
         )
 
     tff.simulation.datasets.save_to_sql_client_data(
-        list(data), dataset, str(path), split_names_by_client_id=dict.fromkeys(data, split_name)
-    )
+        list(data), dataset, str(path), allow_overwrite=True,
+        split_names_by_client_id=dict.fromkeys(data, split) if isinstance(split, str) else split,
+    )  # fmt: skip
+    return path
 
 
 def write_tables(path, clients):
@@ -105,6 +107,18 @@ def write_tables(path, clients):
     return path
 
 
+def assert_same_clients(task, other):
+    """Checks that two tasks have the same clients with the same examples."""
+    for split, clients in task.splits.items():
+        assert other.splits[split].ids == clients.ids
+        for client_id in clients.ids:
+            tf.nest.map_structure(
+                np.testing.assert_array_equal,
+                dict(clients.fetch(client_id)),
+                dict(other.splits[split].fetch(client_id)),
+            )
+
+
 def run_command(module, *arguments):
     """Returns what a command prints with these flags; flags of other programs make room."""
     known, printed = flags.FLAGS, io.StringIO()
@@ -124,34 +138,26 @@ def run_command(module, *arguments):
     return printed.getvalue()
 
 
-def select(data, choose):
-    """Returns each client's examples at the rows `choose(labels)`."""
+def _features(pixels, label):
     return {
-        client_id: {field: values[choose(e["label"])] for field, values in e.items()}
-        for client_id, e in data.items()
+        "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=np.ravel(pixels))),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
     }
 
 
 @pytest.fixture(scope="session")
 def sqlite_dir(tmp_path_factory, written) -> pathlib.Path:
-    """A data folder with `emnist/emnist_all.sqlite` as TFF's loader reads it: four splits, the
-    same client in each of them.
-    """
+    """A data folder with `emnist/emnist_all.sqlite`: two splits, the same clients in both."""
     folder = tmp_path_factory.mktemp("data")
-    path = folder / "emnist" / "emnist_all.sqlite"
-    write_sqlite(path, written, "all_train")
-    others = {
-        "all_test": select(written, lambda labels: slice(0, 3)),
-        "digits_only_train": select(written, lambda labels: labels < 10),
-        "digits_only_test": select(written, lambda labels: slice(0, 2)),
+    (folder / "emnist").mkdir()
+    clients = {
+        (client_id, split): [
+            _features(pixels, label)
+            for pixels, label in zip(e["pixels"], e["label"], strict=True)
+            if label < 10 or split == "all_train"
+        ]
+        for split in ("all_train", "digits_only_train")
+        for client_id, e in written.items()
     }
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        for split_name, data in others.items():
-            write_sqlite(folder / "one.sqlite", data, split_name)
-            connection.execute("ATTACH ? AS one", (str(folder / "one.sqlite"),))
-            for table in ("examples", "client_metadata"):
-                connection.execute(f"INSERT INTO {table} SELECT * FROM one.{table}")
-            connection.commit()
-            connection.execute("DETACH one")
-            (folder / "one.sqlite").unlink()
+    write_tables(folder / "emnist" / "emnist_all.sqlite", clients)
     return folder

@@ -107,37 +107,25 @@ def test_reads_folders_of_classes_and_one_grey_picture(tmp_path, mode):
 
 
 @pytest.mark.parametrize(
-    ("kind", "problem", "expected"),
+    ("kind", "damage", "place", "problem", "expected"),
     [
-        ({"mode": "L"}, "32x32 pixels, grey", "32x32 in colour"),
-        ({"size": (30, 32)}, "32x30 pixels, in colour", "32x32"),
-        ({"classes": ("cat",)}, "one class, 'cat'", "several"),
+        ({"mode": "L"}, None, "", "32x32 pixels, grey", "32x32 in colour"),
+        ({"size": (30, 32)}, None, "", "32x30 pixels, in colour", "32x32"),
+        ({"classes": ("cat",)}, None, "", "one class, 'cat'", "two classes"),
+        ({}, lambda root: PIL.Image.new("RGB", (64, 64)).save(root / "train/cat/0.png"), "",
+         "64x64", "one size"),
+        ({}, lambda root: (root / "train/stray.txt").touch(), "stray.txt", "a file", "train/<"),
+        ({}, lambda root: (root / "test/cat").rename(root / "test/cats"), "",
+         "'cat' in one of train and test", ""),
+        ({}, lambda root: [(root / part / "cow").mkdir() for part in ("train", "test")],
+         "train/cow", "no pictures", ""),
     ],
-)
-def test_folders_of_other_pictures(tmp_path, kind, problem, expected):
+)  # fmt: skip
+def test_folders_of_other_pictures(tmp_path, kind, damage, place, problem, expected):
     _folder(tmp_path, **kind)
-    with refused(str(tmp_path), problem, expected):
-        _create(tmp_path)
-
-
-def test_folders_that_are_not_laid_out_so(tmp_path):
-    _folder(tmp_path)
-    (tmp_path / "train" / "cat" / "0.png").unlink()
-    PIL.Image.new("RGB", (64, 64)).save(tmp_path / "train" / "cat" / "0.png")
-    with refused(finding="64x64", expected="one size", advice="dataset_name=images"):
-        _create(tmp_path)
-    (tmp_path / "train" / "cat" / "0.png").unlink()
-    (tmp_path / "train" / "stray.txt").write_text("x")
-    with refused("stray.txt", "a file", "train/<class>"):
-        _create(tmp_path)
-    (tmp_path / "train" / "stray.txt").unlink()
-    (tmp_path / "test" / "cat").rename(tmp_path / "test" / "cats")
-    with refused(str(tmp_path), "'cat' in one of train and test"):
-        _create(tmp_path)
-    (tmp_path / "test" / "cats").rename(tmp_path / "test" / "cat")
-    for part in ("train", "test"):
-        (tmp_path / part / "cow").mkdir()
-    with refused("train/cow", "no pictures"):
+    if damage is not None:
+        damage(tmp_path)
+    with refused(place or str(tmp_path), problem, expected):
         _create(tmp_path)
 
 

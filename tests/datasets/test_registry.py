@@ -57,13 +57,6 @@ def test_an_option_is_its_owners_alone(option):
                 datasets.check_options(options)
 
 
-@pytest.mark.parametrize("option", ["lam_svm", "l2_reg"])
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
-def test_regularizers_are_finite_and_not_negative(option, value):
-    with refused(option, value, "at least 0"):
-        datasets.create("vehicle", use_synthetic_data=True, **{option: value})
-
-
 @pytest.mark.parametrize(
     ("shares", "place"),
     [

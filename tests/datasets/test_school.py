@@ -75,28 +75,6 @@ def test_school_too_small_to_split_trains_and_is_named():
     assert listed == ["school_001"]
 
 
-def test_seed_decides_the_split(tmp_path):
-    mat(tmp_path / "school.mat")
-    tasks = (create(data_dir=str(tmp_path), base_random_seed=s) for s in (100, 100, 1100))
-    first, again, other = (task.test.fetch("school_000")["test"]["target"] for task in tasks)
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_synthetic_schools_are_seeded_and_of_the_real_form():
-    first, again, other = (school.synthesize(s, num_schools=12) for s in (5, 5, 6))
-    for a, b in zip(first.features + first.targets, again.features + again.targets, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(first.targets[0][:22], other.targets[0][:22])
-    for x, y in zip(first.features, first.targets, strict=True):
-        assert x.shape == (len(y), 28)
-        assert 22 <= len(y) <= 250
-        assert y.min() >= 1
-        assert y.max() <= 70
-        np.testing.assert_array_equal(y, np.rint(y))
-    assert set(first.groups) == {f"school_{i:03d}" for i in range(12)}
-
-
 def test_schools_of_a_planted_group_have_closer_coefficients():
     schools = school.synthesize(5, num_schools=60)
     groups = np.array(list(schools.groups.values()))
@@ -145,20 +123,6 @@ def test_bad_files_end_in_one_line_that_names_the_file(tmp_path, case):
         create(path)
 
 
-@pytest.mark.parametrize("kept", [0, 128, 1000])
-def test_truncated_file(tmp_path, kept):
-    path = mat(tmp_path / "s.mat")
-    path.write_bytes(path.read_bytes()[:kept])
-    with refused(str(path)):
-        create(path)
-
-
-def test_missing_file(tmp_path):
-    for options in ({}, {"data_dir": str(tmp_path)}):
-        with refused("school", "no school.mat", advice="use_synthetic_data"):
-            create(**options)
-
-
 @pytest.mark.parametrize("header", [b"MATLAB 7.3 MAT-file, Platform: GLNXA64", b""])
 def test_a_file_of_matlab_7_3_can_be_saved_as_an_older_one(tmp_path, header):
     path = tmp_path / "school.mat"
@@ -181,9 +145,3 @@ def test_packed_files_and_other_variables_are_read(tmp_path):
     for is_packed in (False, True):
         scipy.io.savemat(tmp_path / "x.mat", content, do_compression=is_packed)
         assert len(create(tmp_path / "x.mat").train) == 4
-
-
-def test_another_regularizer():
-    task = create(use_synthetic_data=True, l2_reg=0.5)
-    assert float(task.regularizer((tf.constant([3.0]), tf.constant([1.0])))) == pytest.approx(2.5)
-    assert create(use_synthetic_data=True).regularizer is None

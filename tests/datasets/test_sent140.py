@@ -60,27 +60,15 @@ def test_other_columns(tmp_path, rows, place, problem):
         datasets.create("sent140", data_file=str(path))
 
 
-def test_leafs_cells(tmp_path):
-    def user(i):
-        label = i % 2
-        said = ["it is nice", "it is bad"][label]
-        return [[str(j), "Mon", "NO_QUERY", f"u{i}", said] for j in range(4)], [label] * 4
-
-    leaf.write(tmp_path / "sent140" / "all.json", {f"u{i}": user(i) for i in range(12)})
-    task = datasets.create("sent140", data_dir=str(tmp_path))
-    assert task.facts["source"] == "leaf" and task.facts["texts"] == 48
-    assert {int(i[1:]) % 2 for i in task.train.ids} == {0, 1}
-    for client_id in task.train.ids:
-        labels = task.train.fetch(client_id)["train"]["label"]
-        assert set(labels) == {int(client_id[1:]) % 2}
-
-
-def test_leafs_labels_may_be_the_archives(tmp_path):
+@pytest.mark.parametrize(("labels", "neutral"), [((0, 2, 4), 36), ((0, 1), 0)])
+def test_leafs_labels_are_0_and_1_or_the_archives(tmp_path, labels, neutral):
     """0, 2 and 4: neutral texts are left out and counted, as of the CSV."""
-    said = [["1", "Mon", "NO_QUERY", "u", words] for words in ("it is bad", "hm", "it is nice")]
-    leaf.write(tmp_path / "all.json", {f"u{i}": (said * 3, [0, 2, 4] * 3) for i in range(12)})
+    said = [["1", "Mon", "NO_QUERY", "u", f"it is {label}"] for label in labels]
+    users = {f"u{i}": (said * 3, [*labels] * 3) for i in range(12)}
+    leaf.write(tmp_path / "sent140" / "all.json", users)
     task = datasets.create("sent140", data_dir=str(tmp_path))
-    assert task.facts["texts"] == 72 and task.facts["neutral_texts_left_out"] == 36
+    assert task.facts["source"] == "leaf" and task.facts["texts"] == 72
+    assert task.facts["neutral_texts_left_out"] == neutral
     labels = task.train.fetch(task.train.ids[0])["train"]["label"]
     assert sorted(labels) == [0, 0, 0, 1, 1, 1]
 
@@ -101,13 +89,6 @@ def test_leafs_other_labels_and_cells(tmp_path, x, labels, problem, expected):
     path = leaf.write(tmp_path / "three.json", users)
     with refused(str(path), problem, expected):
         datasets.create("sent140", data_file=str(path))
-
-
-def test_nothing_there(tmp_path):
-    with refused("sent140", "no data in any data_dir", advice="training."):
-        datasets.create("sent140")
-    with refused("sent140", f"no data in {tmp_path}", advice="training."):
-        datasets.create("sent140", data_dir=str(tmp_path))
 
 
 def test_the_ironic_say_the_opposite():

@@ -1,8 +1,8 @@
-import collections
 import datetime
 import io
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +12,13 @@ from datasets import stackoverflow
 from datasets.kinds import next_words
 from datasets.options import DataOptions
 from datasets.synthetic import posts as synthetic_posts
-from motley_tff.algorithms import FedAvg
+from motley_tff import interface
+from motley_tff.algorithms import FedAvg, optimizers
+from motley_tff.experiment.config import BackendConfig
+from tests.datasets import conftest
 from tests.errors import refused
 
+SPLIT_OF = {"1": "train", "2": "heldout", "3": "heldout"}
 WORDS = ["the", "a", "is", "of", "model", "table", "."]
 KEY = tf.zeros([2], tf.int32)
 
@@ -43,19 +47,7 @@ def dated(number):
     return f"2016-05-04 03:02:{number:02d} UTC"
 
 
-def write(path, clients, split_of):
-    """Writes `{client: examples}` with TFF's own writer."""
-    import tensorflow_federated as tff
-
-    tff.simulation.datasets.save_to_sql_client_data(
-        list(clients),
-        lambda i: tf.data.Dataset.from_tensor_slices(
-            collections.OrderedDict(sorted(clients[i].items()))
-        ),
-        str(path),
-        allow_overwrite=True,
-        split_names_by_client_id=split_of,
-    )
+write = conftest.write_sqlite
 
 
 def write_counts(path, words=WORDS, name=stackoverflow.COUNTS_NAME):
@@ -98,7 +90,8 @@ def tff_dir(tmp_path_factory, tff_clients):
     folder = tmp_path_factory.mktemp("data")
     (folder / "datasets").mkdir()
     write(folder / "stackoverflow.sqlite", *tff_clients)
-    write_counts(folder / "datasets" / stackoverflow.COUNTS_ARCHIVE)
+    name = f"../data/{stackoverflow.COUNTS_NAME}"
+    write_counts(folder / "datasets" / stackoverflow.COUNTS_ARCHIVE, name=name)
     return folder
 
 
@@ -110,17 +103,6 @@ def tff_task(tff_dir):
 # --- model ----------------------------------------------------------------------------------------
 
 
-def test_model_has_the_published_weights(tff_task):
-    model = tff_task.model
-    assert model.num_weights == 4_050_748
-    assert model.shapes[0] == (10_004, 96)
-    last = [name for name, is_last in zip(model.names, model.is_last_layer, strict=True) if is_last]
-    assert [name.partition("/")[2] for name in last] == ["logits/kernel:0", "logits/bias:0"]
-    bias = model.initial_weights(0)[3].reshape(4, 670)
-    np.testing.assert_array_equal(bias[:, 0], [0, 1, 0, 0])
-    assert (bias == bias[:, :1]).all()
-
-
 def test_outputs_are_those_of_tff_baselines_model(tff_task):
     from tensorflow_federated.python.simulation.baselines.stackoverflow import (
         word_prediction_models,
@@ -128,6 +110,7 @@ def test_outputs_are_those_of_tff_baselines_model(tff_task):
 
     published = word_prediction_models.create_recurrent_model(vocab_size=10_004)
     model = tff_task.model
+    assert model.num_weights == 4_050_748 and sum(model.is_last_layer) == 2
     weights = model.initial_weights(3)
     published.set_weights(weights)
     x = encoded(["the a is of", "model", "table is the a model of " * 5])[:, :-1]
@@ -141,20 +124,6 @@ def test_outputs_are_those_of_tff_baselines_model(tff_task):
     assert h.shape == (3, 20, 670)
     logits = (h @ weights[4] + weights[5]) @ weights[6] + weights[7]
     np.testing.assert_allclose(logits, outputs, rtol=1e-4, atol=1e-6)
-
-
-# --- metrics --------------------------------------------------------------------------------------
-
-
-def test_metrics_by_hand(tff_task):
-    rows = {"tokens": tf.constant(encoded(["the unknown model"]))}
-    x, y = tff_task.preprocess(rows, False, KEY)
-    np.testing.assert_array_equal(x[0, :4], [10_002, 1, 10_001, 5])
-    np.testing.assert_array_equal(y[0, :5], [1, 10_001, 5, 10_003, 0])
-    outputs = tf.one_hot([[1, 10_001, 1, 10_003] + [0] * 16], 10_004)
-    correct, weights = tff_task.metric.function(y, outputs)
-    assert float(tf.reduce_sum(correct * weights)) == 1 and float(tf.reduce_sum(weights)) == 2
-    assert float(tf.reduce_sum(tff_task.loss(y, outputs)[1])) == 4
 
 
 # --- TFF's file -----------------------------------------------------------------------------------
@@ -171,6 +140,8 @@ def test_tff_file_is_split_as_published(tff_task):
     assert tff_task.facts["beyond_1024_sentences"] == {"clients": 1, "sentences_left_out": 6}
     assert tff_task.facts["vocabulary"] == {"asked": 10_000, "found": 7}
     assert tff_task.facts["source"] == "sqlite"
+    # Nothing of the archive is unpacked.
+    assert len([*Path(tff_task.facts["files"][0]).parent.rglob("*")]) == 3
 
 
 def test_tff_clients_are_read_as_they_are(tff_task, tff_clients):
@@ -209,7 +180,7 @@ def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
         "2": examples([WORDS[i % 7] for i in range(n)], dates),
         "3": examples(["the a"] * 2, dates[:2]),
     }
-    write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
+    write(tmp_path / "so.sqlite", clients, SPLIT_OF)
     write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     task = create(tmp_path / "so.sqlite")
     clients = next(c for c in (task.valid, task.test) if "2" in c.index)
@@ -223,41 +194,24 @@ def test_evaluated_clients_keep_the_first_1024_before_sorting(tmp_path):
 
 @pytest.mark.parametrize("date", ["yesterday", "2016-05-04T03:02:01.1"])
 def test_other_dates_fail_with_a_user_error(tmp_path, date):
-    clients = {
-        "1": examples(["the a"] * 2, [dated(1)] * 2),
-        "2": examples(["the a"] * 2, [dated(1), date]),
-        "3": examples(["the a"] * 2, [date, dated(1)]),
-    }
-    write(tmp_path / "so.sqlite", clients, {"1": "train", "2": "heldout", "3": "heldout"})
+    said = examples(["the a"] * 2, [dated(1), date])
+    write(tmp_path / "so.sqlite", dict.fromkeys("123", said), SPLIT_OF)
     write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     with refused("so.sqlite client '", "cannot be read", "creation_date"):
         create(tmp_path / "so.sqlite")
 
 
 @pytest.mark.slow
-def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
-    from motley_tff.algorithms import optimizers
-    from motley_tff.backends import base, sequential
-    from motley_tff.backends.tff import backend as tff_backend
-    from motley_tff.backends.tff.runtime import tff_runtime
-    from motley_tff.core import random_streams
-
+def test_clients_of_a_database_in_tffs_worker_and_the_sequential_backend_agree(tff_task):
     sgd = optimizers.OptimizerConfig("sgd", 1.0, {})
-    params = FedAvg(sgd, sgd, train_epochs=1, train_batch_size=2)
-    weights = tff_task.model.initial_weights(0)
-
-    def train(backend):
-        process = backend.training(tff_task, params.build(tff_task, weights))
-        plan = [base.Round(1, ("111", "o'neil"), random_streams.key(0, "local_training", 1))]
-        state, _ = process.next(process.initialize(), plan)
-        return process.weights(state)
-
-    expected = train(sequential.SequentialBackend())
-    assert max(np.abs(a - b).max() for a, b in zip(expected, weights, strict=True)) > 1e-3
-    with tff_runtime():
-        in_tff = train(tff_backend.TffBackend())
-    for a, b in zip(expected, in_tff, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    in_tff, expected = (
+        interface.run(
+            tff_task, FedAvg(sgd, sgd, 1, 2), rounds=1, clients_per_round=2, backend=backend
+        ).clients
+        for backend in map(BackendConfig, ("tff", "sequential"))
+    )
+    for column in ("baseline_loss", "personalized_loss", "baseline", "personalized"):
+        np.testing.assert_allclose(in_tff[column], expected[column], rtol=1e-5, atol=1e-6)
 
 
 # --- word counts ----------------------------------------------------------------------------------
@@ -265,59 +219,30 @@ def test_one_round_in_tffs_worker_equals_the_sequential_backend(tff_task):
 
 def test_word_counts_are_found_where_tff_and_users_put_them(tmp_path):
     database = tmp_path / "a" / "stackoverflow.sqlite"
-    for path in (
-        tmp_path / "a" / stackoverflow.COUNTS_NAME,
-        tmp_path / "b" / "datasets" / stackoverflow.COUNTS_NAME,
-        tmp_path / "b" / "stackoverflow" / stackoverflow.COUNTS_NAME,
-    ):
+    for folder in ("a", "b/datasets", "b/stackoverflow"):
+        path = tmp_path / folder / stackoverflow.COUNTS_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one 3\ntwo 2\nthree 1\n")
-        assert stackoverflow.load_word_counts(database, str(tmp_path / "b"), 2) == (
-            path,
-            ["one", "two"],
-        )
+        found = stackoverflow.load_word_counts(database, str(tmp_path / "b"), 2)
+        assert found == (path, ["one", "two"])
         path.unlink()
 
 
-@pytest.mark.parametrize("folder_name", ["../..", "/tmp", "inner"])
-def test_an_archive_is_never_unpacked(tmp_path, folder_name):
-    folder = tmp_path / "inner" / "data"
-    folder.mkdir(parents=True)
-    write_counts(
-        folder / stackoverflow.COUNTS_ARCHIVE, name=f"{folder_name}/{stackoverflow.COUNTS_NAME}"
-    )
-    before = sorted(tmp_path.rglob("*"))
-    assert stackoverflow.load_word_counts(folder / "x.sqlite", None, 3)[1] == WORDS[:3]
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 BAD_COUNTS = {
-    "one column": (stackoverflow.COUNTS_NAME, b"the 3\na\n", " line 2", b"a\n", "a count"),
-    "no number": (stackoverflow.COUNTS_NAME, b"the three\n", " line 1", b"the three\n", "a count"),
-    "not UTF-8": (
-        stackoverflow.COUNTS_NAME,
-        b"\xff\xfe 3\n",
-        " line 1",
-        b"\xff\xfe 3\n",
-        "a count",
-    ),
-    "empty": (stackoverflow.COUNTS_NAME, b"", "", "no words", "a count"),
-    "one endless line": (
-        stackoverflow.COUNTS_NAME,
-        b"a" * 100_000,
-        " line 1",
-        b"a" * 40,
-        "a count",
-    ),
-    "no archive": (stackoverflow.COUNTS_ARCHIVE, b"the 3\n", "", "of another kind", "tar.bz2"),
+    "one column": (b"the 3\na\n", " line 2", "'a'"),
+    "no number": (b"the three\n", " line 1", "'the three'"),
+    "not UTF-8": (b"\xff\xfe 3\n", "", "utf-8"),
+    "empty": (b"", "", "no words"),
+    "one endless line": (b"a" * 100_000, " line 1", "a" * 40),
 }
 
 
 @pytest.mark.parametrize("case", BAD_COUNTS)
 def test_bad_word_counts_end_in_one_line(tmp_path, case):
-    name, content, place, problem, expected = BAD_COUNTS[case]
-    (tmp_path / name).write_bytes(content)
-    with refused(f"{tmp_path / name}{place}", problem, expected):
+    content, place, problem = BAD_COUNTS[case]
+    path = tmp_path / stackoverflow.COUNTS_NAME
+    path.write_bytes(content)
+    with refused(f"{path}{place}", problem, "a word and a count"):
         stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
 
 
@@ -330,17 +255,15 @@ def test_truncated_archive_and_one_without_the_file(tmp_path):
     write_counts(path, name="other")
     with refused(str(path), "no file stackoverflow.word_count"):
         stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
+    path.write_bytes(b"the 3\n")
+    with refused(str(path), "of another kind", "a word and a count"):
+        stackoverflow.load_word_counts(tmp_path / "x.sqlite", None, 10)
 
 
 # --- what is missing ------------------------------------------------------------------------------
 
 
-def test_no_data_is_one_line_without_a_download(tmp_path, tff_dir, monkeypatch):
-    with refused("stackoverflow", f"no data in {tmp_path}", advice="data_file") as caught:
-        create(data_dir=str(tmp_path))
-    for word in ("stackoverflow.sqlite", "word_count.tar.bz2", "GB"):
-        assert word in caught.value.advice
-    assert list(tmp_path.iterdir()) == []
+def test_no_word_counts(tmp_path, tff_dir, monkeypatch):
     monkeypatch.setattr(stackoverflow, "_KERAS_DIR", str(tmp_path / "keras"))
     shutil.copy(tff_dir / "stackoverflow.sqlite", tmp_path)
     with refused("stackoverflow.sqlite", "no stackoverflow.word_count or") as caught:
@@ -348,22 +271,18 @@ def test_no_data_is_one_line_without_a_download(tmp_path, tff_dir, monkeypatch):
     assert stackoverflow.COUNTS_URL in str(caught.value)
 
 
-def test_other_splits_other_fields_and_other_files(tmp_path):
+def test_other_splits_and_other_fields(tmp_path):
     path = tmp_path / "x.sqlite"
     write(path, {"1": {"tokens": np.arange(3)}}, {"1": "train"})
     with refused(str(path), "['train']", "'heldout'"):
         create(path)
-    split_of = {"1": "train", "2": "heldout", "3": "heldout"}
-    write(path, {client_id: {"n": np.arange(3)} for client_id in split_of}, split_of)
+    write(path, {i: {"n": np.arange(3)} for i in "123"}, SPLIT_OF)
     write_counts(tmp_path / stackoverflow.COUNTS_ARCHIVE)
     with refused(f"{path} client '1'", "cannot be read", "tokens"):
         create(path)
     path.write_bytes(path.read_bytes()[:5000])
     with refused(str(path), "5000 bytes"):
         create(path)
-    (tmp_path / "Posts.xml").write_text("<posts/>")
-    with refused("Posts.xml", expected=".sqlite"):
-        create(tmp_path / "Posts.xml")
 
 
 # --- users in memory ------------------------------------------------------------------------------
@@ -405,19 +324,6 @@ def test_most_common_words():
         next_words.most_common_words([[""]], 10)
 
 
-def test_clients_that_cannot_be_scored_are_left_out_by_name(hand_made):
-    order, data, task = hand_made
-    assert task.valid.ids == (order[0],)
-    assert task.test.ids == (order[2], order[4])
-    assert task.facts["clients_left_out"] == {
-        "fewer than 2 examples: cannot be halved": [order[3]],
-        "no word of the vocabulary in the half that evaluates": [order[1]],
-    }
-    unknown = {i: posts("xyzzy", i) if i in order[:2] else p for i, p in data.items()}
-    with refused(finding="no word of the vocabulary"):
-        next_words.with_unigram(stackoverflow.create_task_from_data(unknown))
-
-
 def test_unigram_by_hand(hand_made):
     order, _, task = hand_made
     assert next_words.unigram_accuracy(task, "valid") == {order[0]: pytest.approx(1 / 3)}
@@ -432,16 +338,12 @@ def test_unigram_by_hand(hand_made):
 
 def test_synthetic_users_are_dated_and_their_group_shows():
     posts, groups = stackoverflow.synthesize(5)
-    again, _ = stackoverflow.synthesize(5)
-    assert posts == again and posts != stackoverflow.synthesize(6)[0]
-    assert len({tuple(p.tokens) for p in posts.values()}) == len(posts)
     own = {
         name: set().union(*topic.words.values()) for name, topic in synthetic_posts.TOPICS.items()
     }
     for client_id, mine in posts.items():
         assert mine.creation_dates == sorted(mine.creation_dates)
         assert 12 <= len(mine.tokens) <= 30
-        assert max(len(s.split(" ")) for s in mine.tokens) <= 20
         said = " ".join(mine.tokens).split(" ")
         counts = {name: sum(word in words for word in said) for name, words in own.items()}
         assert counts[groups[client_id]] > 0.3 * sum(counts.values())

@@ -44,14 +44,6 @@ def test_backends_agree(name, backend):
         np.testing.assert_allclose(actual[column], expected[column], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("option", ["val_split", "test_split", "l2_reg"])
-def test_options_of_silos_are_not_devices(option):
-    options = {"data_file": "t.csv", "client_column": "c", "label_column": "y", option: 0.2}
-    datasets.check_options(DataOptions("table", setting="cross_silo", **options))
-    with refused(option):
-        datasets.check_options(DataOptions("table", **options))
-
-
 @pytest.mark.parametrize(
     ("options", "parts"),
     [

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import datasets
 from datasets import vehicle
-from datasets.kinds import classification, silos
+from datasets.kinds import silos
 from datasets.options import DataOptions
 from tests.datasets.test_school import cells
 from tests.errors import refused
@@ -36,30 +36,11 @@ def test_loss_and_accuracy_by_hand():
     assert float(silos.half_squared_norm(weights, 1e-4)) == pytest.approx(0.5e-4 * 169)
 
 
-def test_tiny_silos_train_but_are_not_evaluated(tmp_path):
-    rng = np.random.default_rng(1)
-    x = cells([rng.normal(size=(n, 100)) for n in (2, 10)], (-1, 1))
-    y = cells([np.ones((n, 1)) for n in (2, 10)], (-1, 1))
-    _mat(tmp_path / "vehicle.mat", X=x, Y=y)
-    task = _create(data_dir=str(tmp_path))
-    assert task.train.ids == ("sensor_00", "sensor_01") and task.test.ids == ("sensor_01",)
-    assert ["sensor_00"] in task.facts["clients_not_evaluable"].values()
-
-
-@pytest.mark.parametrize(
-    ("changes", "place", "problem", "expected"),
-    [
-        ({"X": None}, "", "'Y': 'cell [3, 1]'", "cell arrays X and Y of shape [sensors, 1]"),
-        ({"Y": np.ones((3, 1))}, "", "'Y': 'double [3, 1]'", "cell arrays"),
-        ({"X": cells([np.zeros((10, 100))], (-1, 1))}, "", "'X': 'cell [1, 1]'", "as many"),
-        ({"Y": cells([np.zeros((10, 1))] * 3, (-1, 1))}, " sensor 0", "label 0", "-1 or +1"),
-        ({"X": cells([np.zeros((9, 100))] * 3, (-1, 1))}, " sensor 0", "X [9, 100]", "Y ["),
-    ],
-)
 @pytest.mark.usefixtures("read_here")
-def test_bad_files_end_in_one_line(tmp_path, changes, place, problem, expected):
-    path = _mat(tmp_path / "v.mat", **changes)
-    with refused(f"{path}{place}", problem, expected):
+def test_other_labels(tmp_path):
+    """Other files are refused as School's are."""
+    path = _mat(tmp_path / "v.mat", Y=cells([np.zeros((10, 1))] * 3, (-1, 1)))
+    with refused(f"{path} sensor 0", "label 0", "-1 or +1"):
         _create(data_file=str(path))
 
 
@@ -81,17 +62,6 @@ def test_sensors_of_a_group_are_more_alike():
                 group = same if sensors.groups[a] == sensors.groups[b] else other
                 group.append(cosine(directions[a], directions[b]))
     assert np.mean(same) > np.mean(other) + 0.1
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_margins_of_a_model_that_diverged_have_no_area(bad):
-    labels = tf.constant([1.0, -1.0, 1.0, -1.0])
-    is_real = tf.constant([True, True, True, False])
-    area = classification.area_under_roc(labels, tf.constant([bad, 0.5, 0.7, 0.1]), is_real)
-    assert np.isnan(area)
-    # In a row of padding it says nothing.
-    area = classification.area_under_roc(labels, tf.constant([0.9, 0.5, 0.2, bad]), is_real)
-    assert float(area) == pytest.approx(0.5)
 
 
 def test_shares_and_regularizers():

@@ -21,13 +21,6 @@ def table():
     return next_words.word_table(WORDS, oov=6)
 
 
-def test_known_words_have_their_rank_and_others_one_id(table):
-    ids = table.lookup(tf.constant([["a", "naïve"], ["The", ""]]))
-    np.testing.assert_array_equal(ids, [[2, 4], [6, 6]])
-    assert ids.dtype == tf.int32
-    assert table.lookup(tf.constant([], tf.string)).shape == [0]
-
-
 @pytest.mark.parametrize("words", [[], ["a", "b", "a"]])
 def test_words_that_make_no_table(words):
     with pytest.raises(ValueError, match="Expected"):
@@ -59,25 +52,3 @@ def test_encoding_in_a_plain_graph_that_captures_nothing(table):
             nothing = session.run(ids, {sentences: []})
     np.testing.assert_array_equal(actual, [[7, 1, 2, 1]])
     assert nothing.shape == (0, 4)
-
-
-def test_losses_and_accuracies_by_hand():
-    labels = tf.constant([[3, 1, 4, 0], [2, 0, 0, 0]])
-    logits = np.zeros((2, 4, 5), np.float32)
-    logits[0, 0, 3] = logits[0, 2, 4] = logits[1, 0, 1] = logits[0, 3, 0] = 100
-    losses, weights = next_words.token_cross_entropy(labels, tf.constant(logits))
-    np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
-    np.testing.assert_allclose(losses[0, :3], [0, np.log(5), 0], atol=1e-6)
-    correct, weights = next_words.TokenAccuracy((next_words.PAD, 4))(labels, tf.constant(logits))
-    np.testing.assert_array_equal(weights, [[1, 1, 0, 0], [1, 0, 0, 0]])
-    np.testing.assert_array_equal(correct[0], [1, 0, 1, 1])
-    assert float(tf.reduce_sum(correct * weights) / tf.reduce_sum(weights)) == pytest.approx(1 / 3)
-    _, weights = next_words.TokenAccuracy((next_words.PAD,))(labels, tf.constant(logits))
-    np.testing.assert_array_equal(weights, tf.cast(labels != 0, tf.float32))
-
-
-def test_a_unigram_needs_a_token_accuracy():
-    from tests import toy
-
-    with pytest.raises(TypeError, match="token accuracy"):
-        next_words.unigram_accuracy(toy.classifier_task(), "test")

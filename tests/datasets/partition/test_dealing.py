@@ -176,10 +176,7 @@ def test_what_was_not_given_or_is_no_more_than_splits_need_cannot_be_lowered(dev
         ("emnist", {"max_clients": 0}, "max_clients", 0, "at least 1"),
         ("cifar10", {}, "partition", "natural", "iid, classes:K"),
         ("cifar10", {"partition": "iid", "val_split": 0.2}, "val_split", 0.2, "silos"),
-        ("cifar10", {"partition": "iid", "setting": "cross_silo", "val_split": 0.9},
-         "val_split", 0.9, "test_split=0.15"),
-        ("cifar10", {"partition": "iid", "setting": "cross_silo", "val_split": 1.0},
-         "val_split", 1.0, "below 1"),
+        ("cifar10", {"partition": "iid", "l2_reg": 0.2}, "l2_reg", 0.2, "silos"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(name, options, place, problem, expected):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn import preprocessing
 
+from datasets import emnist, landmark
 from datasets.options import SiloShares
 from datasets.partition import splits
 from tests.errors import refused
@@ -28,9 +28,17 @@ def test_other_populations_keep_proportions_rounded_down(clients, counts):
     assert splits.proportional_counts(clients) == counts
 
 
-def test_too_few_clients():
-    with refused(finding="2 clients", expected="more than 2"):
-        splits.split_clients(["a", "b"], 1, 1)
+@pytest.mark.parametrize(
+    ("number", "published", "counts"),
+    [
+        (3400, emnist.PUBLISHED, (400, 500, 2500)),
+        (1262, landmark.PUBLISHED, (50, 100, 1112)),
+        (233, landmark.PUBLISHED, (27, 34, 172)),
+    ],
+)
+def test_published_counts(number, published, counts):
+    split = splits.published_or_proportional({str(i): 2 for i in range(number)}, published)
+    assert (len(split.valid), len(split.test), len(split.train)) == counts
 
 
 def test_clients_that_cannot_be_halved_are_left_out_by_name():
@@ -102,32 +110,9 @@ def test_halves_of_arrays_and_of_tensors_are_the_same(num_examples):
             np.testing.assert_array_equal(tensors[part][field], values[rows])
 
 
-def test_halves_in_order():
-    halves = splits.halve({"x": np.arange(5)}, shuffle=False)
-    assert halves["personalization"]["x"].tolist() == [0, 1]
-    assert halves["evaluation"]["x"].tolist() == [2, 3, 4]
-
-
-def test_silo_split_by_hand():
-    parts = splits.split_silo(7, 100)
-    assert parts["test"].tolist() == [1, 2]
-    assert parts["valid"].tolist() == [4]
-
-
 def test_shares_that_leave_a_silo_nothing_to_train_on():
     with refused(finding="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))
-
-
-def test_scaling_is_by_the_train_part_and_keeps_constant_features():
-    train = np.array([[0.0, 5.0], [2.0, 5.0]])
-    scaled = splits.scale_by_train(
-        {"train": train, "valid": np.array([[3.0, 6.0]]), "test": np.zeros((0, 2))}
-    )
-    np.testing.assert_allclose(scaled["train"], [[-1, 0], [1, 0]])
-    np.testing.assert_allclose(scaled["valid"], [[2, 1]])
-    assert scaled["test"].shape == (0, 2)
-    assert scaled["train"].dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -139,17 +124,3 @@ def test_silos_of_the_least_size_and_more_have_all_parts(shares):
     for size in range(least, least + 30):
         parts = splits.split_silo(size, 0, shares)
         assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size
-
-
-def test_features_are_scaled_as_scikit_learn_scales_them():
-    """To the byte, where features are constant, far from 0, or constant but for rounding."""
-    rng = np.random.default_rng(0)
-    train = rng.normal(size=(37, 5))
-    train[:, 0], train[:, 1], train[0, 3] = 0.1, 1e9 + train[:, 1], 1e6
-    train[:, 2] = 1e8 + 1e-8 * (train[:, 2] > 0)
-    other = rng.normal(size=(4, 5))
-    scaler = preprocessing.StandardScaler().fit(train)
-    scaled = splits.scale_by_train({"train": train, "test": other, "valid": other[:0]})
-    for part, features in (("train", train), ("test", other), ("valid", other[:0])):
-        expected = (features - scaler.mean_) / scaler.scale_
-        np.testing.assert_array_equal(scaled[part], expected, strict=True)

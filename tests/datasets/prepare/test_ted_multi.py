@@ -157,9 +157,8 @@ def test_names_that_sql_cannot_hold_and_rows_of_a_talk_that_lie_apart(tsvs):
 
 
 def test_columns_in_another_order_and_a_byte_order_mark(tsvs):
-    (tsvs / "all_talks_train.tsv").write_text(
-        "\ufeffes\ten\ttalk_name\r\nhola\thello\tbob\r\nadiós\tbye\tbob\r\n", encoding="utf-8"
-    )
+    lines = ("\ufeffes\ten\ttalk_name", "hola\thello\tbob", "adiós\tbye\tbob", "")
+    (tsvs / "all_talks_train.tsv").write_text("\r\n".join(lines), encoding="utf-8", newline="")
     prepare(tsvs, ted_multi.Thresholds(1, 2))
     assert clients(tsvs, "train") == {"en-bob": ["hello", "bye"], "es-bob": ["hola", "adiós"]}
 

@@ -40,7 +40,7 @@ def test_a_group_without_end(hdf5):
     ("old", "new", "words"),
     [
         # A type that SciPy takes as it is: it reads memory that is not its own, and is killed.
-        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x04\x00\x00\x0a\x00\x00\x00", "crashes"),
+        (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x04\x00\x00\x0a\x00\x00\x00", ""),
         # More values than the file has, and more than memory.
         (b"\x02\x00\x00\x00\x0a\x00\x00\x00", b"\x02\x00\x00\x00\xff\xff\xff\x7f", ""),
         (b"IM", b"XX", ""),
