@@ -10,9 +10,7 @@ named, and a difference is no failure. A commit that nobody knows is named as a 
 """
 
 import argparse
-import csv
 import functools
-import io
 import json
 import os
 import pathlib
@@ -64,11 +62,8 @@ def main(run: str) -> int:
     if second.resolve() == first.resolve():
         raise UserError(_ROOT, root, f"another directory than that of {run}")
     if _is_finished(second):
-        content, advice = (
-            "the run of an earlier motley_rerun",
-            f"remove it, or give another {_ROOT}",
-        )
-        raise UserError(str(second), content, "none", advice)
+        advice = f"remove it, or give another {_ROOT}"
+        raise UserError(str(second), "the run of an earlier motley_rerun", "none", advice)
     _tables(first)  # What cannot be compared is not trained.
     moved = {name: path for name in _PLACES if (path := FLAGS[name].value)}
     status = _train(_command(first, record, root, moved))
@@ -125,15 +120,11 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("status") != "finished":
         advice = "give its trainer's command once more"
         raise UserError(str(run), "an unfinished run", advice=advice)
-    flags, command = record.get("flags"), record.get("command")
-    lacking = [name for name in ("flags", "run_id", "command") if name not in record]
-    if lacking or not isinstance(flags, dict):
-        name = (lacking or ["flags"])[0]
+    kinds = {"flags": dict, "run_id": str, "command": list}
+    lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    if lacking or not (record["command"] or record.get("trainer")):
+        name = (lacking or ["command"])[0]
         raise UserError(str(run / "run.json"), f"no {name}", advice="give a trainer's run")
-    if not isinstance(command, list) or not (command or record.get("trainer")):
-        where = f"{run / 'run.json'}, command"
-        expected = "a trainer and its flags"
-        raise UserError(where, json.dumps(command), expected, "give a trainer's run")
     return record
 
 
@@ -188,9 +179,7 @@ def _argument(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{'' if value else 'no'}{name}"
     if isinstance(value, list):
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(value)
-        value = text.getvalue()
+        value = flags.CsvListSerializer(",").serialize(value)
     return f"--{name}={value}"
 
 
@@ -198,11 +187,11 @@ def _differences(
     first: Mapping[str, pd.DataFrame], second: Mapping[str, pd.DataFrame]
 ) -> Iterator[_Difference]:
     """Yields each table's first cell that differs, then columns and tables of one side alone."""
-    both = [name for name in first if name in second]
-    for name in both:
-        yield from _differing_cell(name, first[name], second[name])
-    for name in both:
-        a, b = ({*tables[name].columns} for tables in (first, second))
+    both = [(name, table, second[name]) for name, table in first.items() if name in second]
+    for tables in both:
+        yield from _differing_cell(*tables)
+    for name, before_table, now_table in both:
+        a, b = {*before_table.columns}, {*now_table.columns}
         if a != b:
             before, now = (f"with {', '.join(sorted(c)) or 'no more'}" for c in (a - b, b - a))
             yield f"{name}, columns", before, now

@@ -147,28 +147,27 @@ def run_workload(name: str, sizes: Sizes, repeats: int) -> Plan:
     _, settings = REGISTRY[name]
     # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
     context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore) for _ in settings]
+    children, turns, title = [], [], ""
     try:
-        plans = [_ask(c, _open, name, sizes, n) for c, n in zip(children, settings, strict=True)]
-        turns = [
-            (child, number, contender)
-            for child, (_, contenders) in zip(children, plans, strict=True)
-            for number, contender in enumerate(contenders)
-        ]
-        for child, number, contender in turns:
-            if not contender.once:
-                contender.first_call_seconds = _ask(child, _measure, number, True).seconds
-        for turn in range(repeats):
+        for threads in settings:
+            child = futures.ProcessPoolExecutor(1, context, signal.signal, ignore)
+            children.append(child)
+            title, contenders = _ask(child, _open, name, sizes, threads)
+            turns += [(child, *numbered) for numbered in enumerate(contenders)]
+        for turn in range(-1, repeats):  # The first is the warm-up.
             for child, number, contender in turns:
-                if not (turn and contender.once):
-                    contender.runs.append(_ask(child, _measure, number, False))
+                if turn == 0 or not contender.once:
+                    contender.runs.append(_ask(child, _measure, number, turn < 0))
+        for *_, contender in turns:
+            if not contender.once:
+                contender.first_call_seconds = contender.runs.pop(0).seconds
     finally:  # Idle children end by themselves; those that still measure are killed.
         for child in children:
             child.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.join(_END_SECONDS)
             process.kill()
-    return plans[0][0], [contender for *_, contender in turns]
+    return title, [contender for *_, contender in turns]
 
 
 def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -178,8 +177,6 @@ def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any)
     except BrokenProcessPool as error:
         where = "a benchmark process ended"
         raise BenchmarkError(where, advice="see its last words above") from error
-    except UserError as error:
-        raise BenchmarkError(error.where, error.finding, error.expected, error.advice) from error
 
 
 # In a child: what it measures.

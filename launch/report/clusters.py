@@ -96,7 +96,7 @@ def draw_composition(rows: pd.DataFrame, comparison: Comparison, styles: style.S
         table = panel.pivot_table("clients", "cluster", "group", "sum", fill_value=0)
         bottom = np.zeros(len(table))
         for group in table:
-            style.bars(ax, table.index, table[group], 0.65, looks[group], bottom=bottom)
+            ax.bar(table.index, table[group], 0.65, bottom, linewidth=0.5, **looks[group].filled)
             bottom += table[group]
         number = panel["learned"].iloc[0]
         ax.set_xticks(range(1, number + 1))

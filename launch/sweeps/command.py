@@ -25,11 +25,12 @@ from typing import Any, Literal
 from absl import flags
 
 from datasets.models import users_model
+from datasets.options import DataOptions
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
 from launch.sweeps.plans import Plan, SweepTask
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
-from motley_tff.core import errors
+from motley_tff.core import errors, options as options_lib
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
 from motley_tff.experiment import run_directory
@@ -66,9 +67,6 @@ class SweepOptions(slurm.Resources):
     )  # fmt: skip
     scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
     root_output_dir: str = option("results", "Directory that gets the sweep's directory")
-    data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
-    data_file: str | None = option(None, "A file to read in place of a search in --data_dir")
-    use_synthetic_data: bool = option(False, "Make data up instead; compares with nothing")
     dry_run: bool = option(False, "Print the tasks' commands and run nothing")
     yes: bool = option(False, f"Run more than {_MANY_RUNS} runs, too")
     fixed: Sequence[str] = ()
@@ -76,6 +74,10 @@ class SweepOptions(slurm.Resources):
 
 for _flag in option_flags.make("", [SweepOptions]).values():
     flags.DEFINE_flag(_flag.flag)
+for _option in options_lib.options(DataOptions):
+    if _option.name.flag in ("data_dir", "data_file", "use_synthetic_data"):
+        _option = dataclasses.replace(_option, everyday="")
+        flags.DEFINE_flag(option_flags.flag_of(_option, f"{_option.meaning}.", "").flag)
 flags.DEFINE_multi_string(
     "fixed", [], "FLAG=VALUE for every run, in place of what the grid says, such as "
     "partition=dirichlet:0.9; results are in a directory of their own. May be given several times.",
@@ -85,16 +87,15 @@ flags.DEFINE_multi_string(
 def main(*grid_files: str) -> int:
     """Runs the sweeps of grids' files, one after the other; returns the exit status."""
     options = option_flags.read(SweepOptions, fixed=FLAGS.fixed)
-    root, is_dry = options.root_output_dir, options.dry_run
+    root, is_synthetic = options.root_output_dir, FLAGS.use_synthetic_data
     # Processes have other working directories.
-    data_dir, data_file = _absolute(options.data_dir), _absolute(options.data_file)
-    seeds, is_synthetic = options.seeds, options.use_synthetic_data
+    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
     plan_of = {
-        name: Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
+        name: Plan(grid, options.seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
         for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
-    _check_size(plan_of, may_be_large=options.yes or is_dry)
-    if is_dry:
+    _check_size(plan_of, may_be_large=options.yes or options.dry_run)
+    if options.dry_run:
         for name, plan in plan_of.items():
             for task in plan.tasks:
                 print(f"# task {task.name}: {len(task.runs)} runs")

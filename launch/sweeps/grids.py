@@ -289,14 +289,12 @@ def _compose(path: pathlib.Path) -> yaml.Node:
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
         advice = f"did you mean {shipped[near[0]]}?" if near else ""
         raise UserError("", f"nothing to read ({error.strerror})", expected, advice) from error
-    except UnicodeDecodeError as error:
-        raise UserError("", f"no UTF-8 text ({error})", expected) from error
     except RecursionError as error:
         raise UserError("", "mappings that nest far too deeply", expected) from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         where = f"line {mark.line + 1}" if mark else ""
-        raise UserError(where, f"no YAML ({problem or error})", expected) from error
+        raise UserError(where, f"no YAML in UTF-8 ({problem or error})", expected) from error
     if node is None:
         raise UserError("", "an empty file", f"the keys {', '.join(_REQUIRED)} and grid")
     return node

@@ -106,16 +106,14 @@ def _check(content: Any) -> None:
         raise ValueError(f"expected numbers or text for {', '.join(_TASK_COLUMNS[2:])}")
     float(content.get("seconds", 0.0))
     for row in content["runs"]:
-        always = (row["run_id"], row["status"], row["reason"])
-        if not all(isinstance(cell, str) for cell in (*always, *row.values())):
+        always = {"run_id", "status", "reason"}
+        needed = {*always, *_OF_RUN, *_NUMBERS} if row["status"] == "finished" else always
+        if not needed <= row.keys() <= {*always, *_OF_RUN, *_NUMBERS}:
+            raise ValueError(f"a run has {', '.join(row)}, expected {', '.join(sorted(needed))}")
+        if not all(isinstance(cell, str) for cell in row.values()):
             raise ValueError("expected text in runs")
-        if unknown := row.keys() - {"run_id", "status", "reason", *_OF_RUN, *_NUMBERS}:
-            raise ValueError(f"a run has {', '.join(sorted(unknown))}, of which nothing is known")
-        if row["status"] == "finished":
-            if lacking := [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]:
-                raise ValueError(f"a finished run lacks {', '.join(lacking)}")
-            for name in _NUMBERS:
-                float(row[name] or "nan")
+        for name in needed.intersection(_NUMBERS):
+            float(row[name] or "nan")
 
 
 def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:

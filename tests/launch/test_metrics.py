@@ -119,15 +119,6 @@ def test_leaf_has_a_baseline_only(motley_metrics, tmp_path):
     assert not any(name.startswith(("personalized", "pct", "delta")) for name in row)
 
 
-def test_diverged_clients_are_counted(motley_metrics, tmp_path):
-    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, np.nan)})
-    stdout = motley_metrics(run)
-    assert "the personalized model of 1 clients diverged" in stdout
-    printed = _printed(stdout)
-    assert printed["num_diverged"] == ["1"] and printed["personalized_mean"] == ["0.75"]
-    assert printed["pct_clients_hurt"] == ["50"]
-
-
 # --- foreign files --------------------------------------------------------------------------------
 
 
@@ -426,19 +417,6 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
 
 
 # --- the program ----------------------------------------------------------------------------------
-
-
-def test_help_and_errors_as_a_program(tmp_path):
-    def start(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "launch.metrics.command", *arguments],
-            env=programs.environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    shown = start("--help")
-    assert shown.returncode == 0 and "usage: metrics PATH... [--flag=value ...]" in shown.stdout
-    wrong = start(str(tmp_path / "nowhere"))
-    assert (wrong.returncode, wrong.stdout) == (2, "") and wrong.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -283,8 +283,8 @@ def test_bad_input_is_one_line(rerun, folder):
     check("before", "an unfinished run", status="running")
     check("before", "a run of motley_sweep", trainer="motley_sweep")
     check("before/run.json", "no flags", flags=None)
-    check("before/run.json, command", "null", command=None)
-    check("before/run.json, command", "[]", command=[], trainer=None)
+    check("before/run.json", "no command", command=None)
+    check("before/run.json", "no command", command=[], trainer=None)
     there = f"{folder}/../{folder.name}"
     check("root_output_dir", there, f"--root_output_dir={there}", run_id="before")
     shutil.copytree(folder / "now", folder / "again" / "mine")

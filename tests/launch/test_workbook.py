@@ -1,9 +1,10 @@
 """motley_metrics --output=results.xlsx, read back by another library than wrote it."""
 
 import csv
-import resource
 
+import numpy as np
 import openpyxl
+import pandas as pd
 import pytest
 
 from launch.metrics import output, workbook
@@ -125,29 +126,15 @@ def test_scores_have_sheets_of_clients_and_of_examples(metrics, tmp_path):
 
 def test_what_excel_cannot_hold_is_one_line(tmp_path):
     path = tmp_path / "x.xlsx"
-    for header, rows, content, expected in (
-        (["a"], [()] * 1_048_576, "1048576 rows", "1048575"),
-        (["a"] * 16_385, [], "16385 columns", "16384"),
-        (["a"], [["x" * 40_000]], "40000 char", "32767"),
+    for rows, content, expected in (
+        (pd.DataFrame({"a": np.zeros(1_048_576)}), "1048576 rows", "1048575"),
+        (pd.DataFrame(columns=range(16_385)), "16385 columns", "16384"),
+        (pd.DataFrame({"a": ["x" * 40_000]}), "40000 char", "32767"),
     ):
         with refused("clients", content, expected, "a/clients.csv"):
-            workbook.write(path, [workbook.Sheet("clients", header, rows, "a/clients.csv")])
+            workbook.write(path, [workbook.Sheet("clients", rows, "a/clients.csv")])
     assert not list(tmp_path.iterdir())
     workbook.write(
         path, [workbook.of_table("summary", output.ShownTable(["a"], [{"a": "=1+1"}]), "f")]
     )
     assert _sheets(path)[0] == {"summary": [["a"], ["=1+1"]]}
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    path = tmp_path / "x.xlsx"
-    path.write_text("old")
-    sheet = workbook.Sheet("clients", ["a"], [[i] for i in range(20_000)], "f")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with refused(f"cannot write {path}"):
-            workbook.write(path, [sheet])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [p.name for p in tmp_path.iterdir()] == ["x.xlsx"] and path.read_text() == "old"

@@ -41,54 +41,6 @@ def test_nearest_sets_grow_to_all():
         np.testing.assert_array_equal(some[0], features[17])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "largest"),
-    [("uint8", 255), ("int16", 30_000), ("float16", 25_500), ("float32", 1e25)],
-)
-def test_sets_of_narrow_numbers_are_those_of_the_same_in_float64(dtype, largest):
-    """Differences wrap and squares overflow in the type that features are stored as."""
-    rng = np.random.default_rng(0)
-    narrow = (rng.random((200, 4)) * largest).astype(dtype)
-    wide = narrow.astype(np.float64)
-    for size, some in controlled.nearest(narrow, 3).items():
-        np.testing.assert_array_equal(some, controlled.nearest(wide, 3)[size])
-    for scale, some in controlled.scaled(narrow).items():
-        np.testing.assert_allclose(some, controlled.scaled(wide)[scale], atol=1e-5 * largest)
-    clients = client_features.from_arrays({"a": narrow[:100], "b": narrow[100:]})
-    half = controlled.extremes(clients, "a")[controlled.HALF]
-    middle = wide.mean(axis=0)
-    np.testing.assert_allclose(half, middle + np.sqrt(0.5) * (wide - middle), atol=1e-5 * largest)
-
-
-def test_clients_named_as_sets_are_refused():
-    sets = {name: np.ones((3, 2)) for name in ("a", "b", "a + b", controlled.MIXTURE)}
-    clients = client_features.from_arrays(sets)
-    with pytest.raises(ValueError, match=r"two sets of clients would be named a \+ b;"):
-        controlled.classes(clients)
-    sets = {name: np.ones((3, 2)) for name in ("a", "b + c", "a + b", "c")}
-    with pytest.raises(ValueError, match=r"two sets of clients would be named a \+ b \+ c;"):
-        controlled.classes(client_features.from_arrays(sets))
-    with pytest.raises(ValueError, match="client mixture is named as the set of all clients is"):
-        controlled.extremes(clients, controlled.MIXTURE)
-
-
-def test_scaled_covariances():
-    features = np.random.default_rng(0).normal(size=(500, 2)) * [1, 3] + 5
-    sets = controlled.scaled(features)
-    np.testing.assert_allclose(list(sets), 2.0 ** np.linspace(-4, 2, 15))
-    ratios = [np.cov(s.T) / np.cov(features.T) for s in sets.values()]
-    np.testing.assert_allclose([r[0, 0] for r in ratios], 2.0 ** np.linspace(-4, 2, 15), rtol=1e-9)
-    for some in sets.values():
-        np.testing.assert_allclose(some.mean(axis=0), features.mean(axis=0))
-
-
-def test_classes_alone_and_in_pairs():
-    clients = _clients(np.random.default_rng(0), number=10)
-    sets = controlled.classes(clients)
-    assert len(sets) == 10 + 45
-    assert len(sets["class 3"]) == 60 and len(sets["class 3 + class 7"]) == 120
-
-
 def test_fid_orders_extremes_in_two_ways_and_kid_in_one():
     """Of spread clients, half the covariance is nearer to each alone, and not to all together."""
     rng = np.random.default_rng(1)

@@ -32,16 +32,6 @@ def test_a_linear_models_example_is_solved_for(label):
     np.testing.assert_allclose(found.x.reshape(_SHAPE), _picture(), atol=1e-4)
 
 
-def test_an_update_is_the_mean_of_its_steps_gradients():
-    predict, weights = _model(linear.Linear)
-    first = inversion.update(predict, weights, _picture(), 1, 0.1, 1)
-    moved = [w - 0.1 * g for w, g in zip(weights, first, strict=True)]
-    second = inversion.update(predict, moved, _picture(), 1, 0.1, 1)
-    both = inversion.update(predict, weights, _picture(), 1, 0.1, 2)
-    for a, b, c in zip(first, second, both, strict=True):
-        np.testing.assert_allclose((a + b) / 2, c, atol=1e-5)
-
-
 def test_a_lenets_example_is_found_by_its_gradient():
     predict, weights = _model(sigmoid_lenet.SigmoidLeNet)
     sent = inversion.update(predict, weights, _picture(), 2, 0.1, 1)

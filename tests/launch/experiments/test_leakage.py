@@ -48,8 +48,3 @@ def test_a_table_and_a_picture_of_each_attack(leakage, tmp_path):
 )
 def test_bad_flags(leakage, tmp_path, flags, expected):
     assert expected in leakage.refused(*_FLAGS, f"--output_dir={tmp_path}", *flags)
-
-
-def test_what_it_needs(leakage, tmp_path):
-    assert "--dataset_name" in leakage.refused(f"--output_dir={tmp_path}")
-    assert "--output_dir" in leakage.refused("--dataset_name=mnist")

@@ -28,12 +28,6 @@ def test_costs(cost, expected):
     assert scorecard.efficiency(scores) == pytest.approx(sum(expected) / 3)
 
 
-def test_costs_beside_a_baseline_without_any():
-    nothing = scorecard.Cost(1, 0, 0)
-    assert scorecard.cost_scores(nothing, nothing) == (1, 1, 1)
-    assert scorecard.cost_scores(scorecard.Cost(2, 5, 5), nothing) == (math.exp(-1), 0, 0)
-
-
 def test_disparity():
     assert scorecard.disparity(0.9, 1.0, True) == pytest.approx(0.1)
     assert scorecard.disparity(1.1, 1.0, False) == pytest.approx(0.1)

@@ -149,14 +149,6 @@ def test_words_of_a_silo_are_no_numbers(tmp_path):
     assert run.reported("summary")["candidate_per_client"].tolist() == ["per_client"]
 
 
-@pytest.mark.parametrize("text", ["[]", "[" * 100_000], ids=["a list", "deep"])
-def test_a_broken_run_json(tmp_path, text):
-    path = written.run(tmp_path, "one", "ditto", CLIENTS)
-    (path / "run.json").write_text(text)
-    with refused("run.json", advice="move it away"):
-        runs.find([str(path)])
-
-
 # --- which runs stand together --------------------------------------------------------------------
 
 
