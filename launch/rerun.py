@@ -41,7 +41,7 @@ _SURROUNDINGS = (
     "git_commit", "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
     "initial_weights",
 )  # fmt: skip
-# Weights that are given; those that a seed draws are the run's own, and no surroundings.
+# First weights explain a difference only where a user gave them: a seed draws the same again.
 _FIRST_WEIGHTS = ("path_to_initial_model_weights", "path_to_initial_model_weights_list")
 
 flags.DEFINE_string("root_output_dir", "reruns", "Where the new run's directory goes.")
@@ -49,7 +49,7 @@ flags.DEFINE_string("data_dir", None, "Where the data are now; where they were, 
 flags.DEFINE_string("data_file", None, "The same of a data file.")
 
 
-# The first cell that differs, or a line or table that only one side has; before, and now.
+# (where two tables differ, what was there before, what is there now)
 _Difference = tuple[str, str, str]
 
 
@@ -118,7 +118,7 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(str(run), "no run.json that can be read", "a run's directory") from error
     if not isinstance(record, dict) or record.get("status") != "finished":
-        advice = "give its trainer's command once more"
+        advice = "give its trainer's command again to finish it"
         raise UserError(str(run), "an unfinished run", advice=advice)
     kinds = {"flags": dict, "run_id": str, "command": list}
     lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
@@ -135,10 +135,10 @@ def _tables(run: pathlib.Path) -> dict[str, pd.DataFrame]:
         try:
             tables[path.name] = pd.read_csv(path, dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            content, advice = f"what cannot be read ({error})", "put back what the trainer wrote"
+            content, advice = f"a file that cannot be read ({error})", "restore the trainer's file"
             raise UserError(str(path), content, "a CSV in UTF-8", advice) from error
     if not tables:
-        raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
+        raise UserError(str(run), "no CSV to compare with", "a run's tables", "restore them")
     return tables
 
 

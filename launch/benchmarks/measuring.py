@@ -176,7 +176,7 @@ def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any)
         return child.submit(function, *arguments).result()
     except BrokenProcessPool as error:
         where = "a benchmark process ended"
-        raise BenchmarkError(where, advice="see its last words above") from error
+        raise BenchmarkError(where, advice="see its messages above") from error
 
 
 # In a child: what it measures.

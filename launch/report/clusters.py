@@ -71,8 +71,8 @@ def collapse_numbers(curves: pd.DataFrame, comparison: Comparison) -> list[dict[
 
 
 def composition(comparison: Comparison) -> pd.DataFrame:
-    """Returns how many test clients (`clients`) of each known `group` are in each `cluster`, of
-    `of` learned ones, in each series' first seed: clusters of another one have other numbers.
+    """Returns the number of test `clients` by `cluster` and `group`, and how many clusters were
+    `learned`, of each series' first seed: under another seed clusters have other numbers.
     """
     panels = []
     for series in comparison.series:

@@ -40,9 +40,6 @@ from trainers import option_flags
 FLAGS = flags.FLAGS
 # More runs than this want to be asked for; more than that do not fit in any plan.
 _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
-# Seconds a run on one core, at the least: in a compiled call (Ditto on School, 500 rounds), and as
-# a process, most of it starting.
-_SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
 _OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
 # What a directory is said to hold of where two values would tell a reader nothing.
 _STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
@@ -171,19 +168,14 @@ def _model_dir(grid: grids.Grid) -> str | None:
 
 def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
     """Asks before sweeps that would take very long."""
-    for name, plan in plan_of.items():
-        if plan.num_runs > _TOO_MANY_RUNS:
-            raise UserError(name, f"{plan.num_runs} runs", f"at most {_TOO_MANY_RUNS}")
-    if may_be_large or sum(plan.num_runs for plan in plan_of.values()) <= _MANY_RUNS:
-        return
-    days, counts = 0.0, list[str]()
-    for name, plan in plan_of.items():
-        seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
-        days += plan.num_runs * seconds / 86400
-        settings = f"{plan.grid.num_points} settings x {plan.num_seeds} seeds"
-        counts.append(f"{name}: {settings} are {plan.num_runs} runs")
-    work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
-    raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
+    most = _TOO_MANY_RUNS if may_be_large else _MANY_RUNS
+    if sum(plan.num_runs for plan in plan_of.values()) > most:
+        work = "; ".join(
+            f"{name}: {p.grid.num_points} settings x {p.num_seeds} seeds are {p.num_runs} runs"
+            for name, p in plan_of.items()
+        )
+        advice = "try fewer values" + ("" if may_be_large else ", or give --yes")
+        raise UserError("", work, f"at most {most} runs", advice)
 
 
 @contextlib.contextmanager
@@ -243,7 +235,7 @@ def _run_tasks(plan: Plan, directory: pathlib.Path, options: SweepOptions) -> No
     def count(task: SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
-            raise UserError(where, advice="mend that, and give the same command to go on")
+            raise UserError(where, advice="correct that, then give the same command to continue")
         failed[0] += sum(row["status"] == "failed" for row in content["runs"])
         progress.advance(len(task.runs), failed=failed[0])
 

@@ -93,8 +93,8 @@ def load(path: pathlib.Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        expected, advice = "what motley_sweep writes", "take it away to run it again"
-        raise UserError(str(path), f"what cannot be read ({error})", expected, advice) from error
+        kind, expected = f"a file that cannot be read ({error})", "what motley_sweep writes"
+        raise UserError(str(path), kind, expected, "remove it to run its task again") from error
     return content
 
 
@@ -152,7 +152,8 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
         names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
-        digests, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
+        digests = f"runs on different data files: {' and '.join(sorted(files))}"
+        advice = f"give the same {names[0]} every time, and begin anew in another {names[1]}"
         raise UserError(str(directory), digests, "the same data files in all runs", advice)
 
 
@@ -229,7 +230,7 @@ def _write_clients(directory: pathlib.Path, plan: Plan, point: int | None) -> No
         table = clients_path(directory, task, run)
         for client in csv_files.read(table):
             if not {"run_id", "round", "split"} <= client.keys():
-                lack, advice = "no run_id, round or split", "take it away to run it again"
+                lack, advice = "no run_id, round or split", "remove it to run its task again"
                 raise UserError(str(table), lack, advice=advice)
             key = (client["run_id"], client["round"])
             if key == (run.run_id, row["round"]) and client["split"] in SPLITS:

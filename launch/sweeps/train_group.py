@@ -1,4 +1,4 @@
-"""The process of one task: trains a group of a sweep's runs in compiled calls and keeps the rows.
+"""The process of one task: trains a group of a sweep's runs in compiled calls and writes its rows.
 
     python -m launch.sweeps.train_group DIRECTORY TASK
 

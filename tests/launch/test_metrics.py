@@ -192,7 +192,6 @@ def test_a_foreign_file_with_empty_cells(motley_metrics, tmp_path):
     [
         (("--round=first",), "--round=first: expected last, all or a whole number"),
         (("--round=" + "9" * 5000,), "expected last, all or a whole number"),
-        (("--output=/nowhere/x.csv",), "--output=/nowhere/x.csv: "),
         (("--output=table.xls",), "ends in .csv, .md, .tex"),
         (("--per_client",), "--per_client: found no --output"),
         (("--per_client", "--output=x.csv"), "--per_client: expected --compare, --global"),
@@ -392,26 +391,17 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
         for name, share in (("a", 1), ("b", 2), ("of nobody", 0))
         for i in range(60)
     ]  # fmt: skip
+    # A client whose scores are not finite is in neither.
+    rows = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, columns_lib.names("scores"), rows)
     motley_metrics(path, "--secure_average", f"--output={output}")
     averages = _rows(output)
-    assert [(row["class"], row["model"]) for row in averages][2:4] == [
-        ("b", "baseline"), ("b", "personalized")
-    ]  # fmt: skip
     for name in metrics_tables.SECURE:
         plain = name.removeprefix("secure_")
         assert [row[name] for row in averages[4:]] == ["", ""]
         pairs = [(float(row[name]), float(row[plain])) for row in averages[:4]]
         assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
-    # A client whose scores are not finite is in neither.
-    lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
-    csv_files.write(path, columns_lib.names("scores"), lost)
-    motley_metrics(path, "--secure_average", f"--output={output}")
-    averages = _rows(output)
-    secure, plain = (float(averages[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
-    assert secure == pytest.approx(plain, abs=1e-6) and averages[0]["num_diverged"] == "1"
-    assert metrics_tables.secure_averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
 

@@ -89,15 +89,6 @@ def test_foreign_ids_stay_text(metrics, tmp_path, name):
     assert [(row["client_id"], row["baseline"]) for row in cells] == expected
 
 
-def test_a_table_without_a_run(metrics, tmp_path):
-    path = written.run(tmp_path, "x", "ditto", {"a": (0.5, 0.75)}) / "clients.csv"
-    lines = [line.split(",")[4:] for line in path.read_text().splitlines()]  # Without the run's.
-    path.write_text("".join(",".join(cells) + "\n" for cells in lines))
-    metrics(path, f"--output={tmp_path / 'x.xlsx'}")
-    header, *_, row = _sheets(tmp_path / "x.xlsx")[0]["clients"]
-    assert dict(zip(header, row, strict=True))["personalized"] == 0.75
-
-
 def test_runs_of_one_name_are_told_apart(metrics, tmp_path):
     roots = [tmp_path / "s0", tmp_path / "s1"]
     for root in roots:

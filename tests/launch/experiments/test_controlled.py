@@ -29,32 +29,6 @@ def test_an_anchor_and_its_neighbours():
         controlled.variance_limited(clients, 60, rng)
 
 
-def test_nearest_sets_grow_to_all():
-    features = np.random.default_rng(0).normal(size=(50_000, 2))
-    sets = controlled.nearest(features, 17)
-    assert list(sets) == [len(s) for s in sets.values()] == [
-        100, 200, 500, 1000, 2000, 5000, *range(10_000, 50_001, 5000)
-    ]  # fmt: skip
-    radii = [np.linalg.norm(s - features[17], axis=1).max() for s in sets.values()]
-    assert radii == sorted(radii)
-    for some in sets.values():
-        np.testing.assert_array_equal(some[0], features[17])
-
-
-def test_fid_orders_extremes_in_two_ways_and_kid_in_one():
-    """Of spread clients, half the covariance is nearer to each alone, and not to all together."""
-    rng = np.random.default_rng(1)
-    clients = _clients(rng, 400, 8)
-    sets = controlled.extremes(clients, "class 3")
-    rows = {row["generated"]: row for row in scores.table(clients, sets, 0).rows}
-    half, whole = rows["mixture of half the covariance"], rows["mixture"]
-    assert whole["fid_all"] < half["fid_all"] and whole["fid_avg"] > half["fid_avg"]
-    gaps = [row["kid_avg"] - row["kid_all"] for row in rows.values()]
-    assert gaps == pytest.approx([gaps[0]] * 3, rel=1e-9)
-    with pytest.raises(KeyError):
-        controlled.extremes(clients, "nobody")
-
-
 _IDEAL = "ideal"
 
 

@@ -77,10 +77,3 @@ def test_cases_deal_the_same_scores(written):
         files = {path.name for path in (written[0] / f"case_{case}").iterdir()} - {"scores.csv"}
         names = ("averages", "densities", "roc_curves")
         assert files == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
-
-
-def test_bad_flags(four_cases):
-    assert "--seeds=1: expected" in four_cases.refused("--seeds=1", "--output_dir=x")
-    for name in ("", "/proc/x", __file__):
-        words = four_cases.refused("--seeds=2", f"--output_dir={name}")
-        assert f"--output_dir={name}: " in words

@@ -35,16 +35,3 @@ def test_a_table_and_a_picture_of_each_attack(leakage, tmp_path):
     # A row of pictures for each, on a white page: the pictures' grey is there, too.
     picture = image.imread(folder / "leakage.png")[..., :3]
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (("--dataset_name=school",), "--dataset_name=school: expected pictures: emnist, mnist"),
-        (("--pictures=0",), "--pictures=0: expected"),
-        (("--output_dir=",), "--output_dir=: expected a directory"),
-        (("--output_dir=/proc/x",), "--output_dir=/proc/x: "),
-    ],
-)
-def test_bad_flags(leakage, tmp_path, flags, expected):
-    assert expected in leakage.refused(*_FLAGS, f"--output_dir={tmp_path}", *flags)

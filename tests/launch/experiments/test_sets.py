@@ -63,12 +63,8 @@ def test_theorem_1(sets, clients, tmp_path):
         (["--sets=nearest"], "--sets=nearest: expected gaussian without --clients"),
         (["--sets=gaussian", "--clients={}"], "--sets=gaussian: "),
         (["--sets=files", "--clients={}"], "--sets=files: expected files with --generated"),
-        (["--sets=gaussian", "--num_examples=9"], "--num_examples=9: "),
         (["--sets=scaled", "--clients={}", "--num_kept=20"], "right has 20 examples, expected"),
         (["--sets=extremes", "--clients={}", "--only_client=up"], "expected one of left, right"),
-        (["--sets=extremes", "--clients={}"], "--sets=extremes: expected extremes with --only"),
-        (["--sets=classes", "--clients={}", "--wasserstein=x"], "--wasserstein=x: expected sets"),
-        (["--sets=classes", "--clients={}", "--num_examples=21"], "--num_examples=21: expected"),
         (["--sets=classes", "--clients={}", "--theorem", "--wasserstein=up"], "--wasserstein=up: "),
     ],
 )  # fmt: skip

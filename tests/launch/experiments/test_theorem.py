@@ -18,18 +18,6 @@ def _clients(rng, number=4, **kwargs):
     return [theorem.ClientMoments(float(share), _random(rng, **kwargs)) for share in shares]
 
 
-@pytest.mark.parametrize("rank", [None, 2])
-def test_the_gap_is_one_of_traces_for_every_generator(rank):
-    rng = np.random.default_rng(0)
-    clients = _clients(rng, rank=rank)
-    mixed = theorem.mixture(clients)
-    for _ in range(20):
-        model = _random(rng)
-        gap = theorem.average(clients, model) - frechet.distance(mixed, model)
-        assert gap == pytest.approx(theorem.gap_of_traces(clients, mixed, model), rel=1e-9)
-        assert gap >= 0
-
-
 def test_the_barycenter_solves_its_equation_and_nothing_is_nearer():
     rng = np.random.default_rng(2)
     clients = _clients(rng)
