@@ -13,18 +13,12 @@
     "evaluation examples": "evaluation"};
   const Y = ["value", "gain"], COLOUR_BY = ["hurt", "run", "group"];
 
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const numbers = (text) => new Float64Array(new Uint32Array(bytes(text).buffer));
   for (const run of runs) {
-    run.values = new Float32Array(bytes(run.values).buffer);
-    run.hurtBits = bytes(run.hurt);
-    run.personalization = run.personalization && numbers(run.personalization);
-    run.evaluation = run.evaluation && numbers(run.evaluation);
+    const bytes = Uint8Array.from(atob(run.values), (c) => c.charCodeAt(0));
+    run.values = new Float32Array(bytes.buffer);
     run.n = run.ids.length;
   }
   const value = (run, c, i) => run.values[c * run.n + i];
-  const isHurt = (run, c, i) =>
-    (run.hurtBits[c * Math.ceil(run.n / 8) + (i >> 3)] >> (7 - (i & 7))) & 1;
   const shown = (number) => Number.isFinite(number) ? String(Number(number.toPrecision(5))) : "";
 
   // Text is only ever set as text: ids and names come from data.
@@ -85,7 +79,7 @@
         const gain = sign * (now - before);
         xs[i] = field ? (run[field] ? run[field][i] : NaN) : before;
         ys[i] = up === "gain" ? gain : now;
-        hurt[i] = isHurt(run, c, i);
+        hurt[i] = run.hurt[c][i];
         gains[i] = gain === gain ? gain : hurt[i] ? -Infinity : Infinity;
       }
       points.push({run, c, xs, ys, gains, hurt});

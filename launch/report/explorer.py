@@ -1,8 +1,8 @@
 """The explorer in `report.html`: every test client of every run, to be looked into.
 
-Its data stand in the page as JSON, numbers in them as base64 of little-endian bytes: a metric's
-values as float32. Whether a client is hurt, means and shares of the hurt are computed here, from
-all digits. What would make the page too large is left out and named.
+Its data stand in the page as JSON, a metric's values in it as base64 of little-endian float32.
+Whether a client is hurt, means and shares of the hurt are computed here, from all digits. What
+would make the page too large is left out and named.
 """
 
 import base64
@@ -81,6 +81,7 @@ def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
     """Returns what the script reads of a run; values are [num_candidates, num_clients]."""
     candidates = _values(run)
     values = np.array(list(candidates.values()), float)
+    shown = np.where(np.abs(values) <= _LARGEST, values, np.nan).astype("<f4")
     clients = run.values
     each = [dataclasses.replace(clients, personalized=row) for row in values]
     hurt = np.array([of_model.is_hurt for of_model in each])
@@ -94,19 +95,13 @@ def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
         "personalization": _sizes(run.rows.get("num_personalization_examples")),
         "evaluation": _sizes(clients.num_evaluation_examples),
         "candidates": list(candidates),
-        "values": _base64(np.where(np.abs(values) <= _LARGEST, values, np.nan).astype(np.float32)),
-        "hurt": _base64(np.packbits(hurt, axis=1)),
+        "values": base64.b64encode(shown.tobytes()).decode(),
+        "hurt": ["".join(row) for row in np.where(hurt, "1", "0")],
         "means": [float(mean) if np.isfinite(mean) else None for mean in means],
         "pctHurt": [round(hurt_lib.pct_clients_hurt(of_model), 1) for of_model in each],
     }
 
 
-def _sizes(values: Any) -> str | None:
-    if values is None:
-        return None
-    numbers = np.asarray(values, float)
-    return _base64(numbers.astype(np.uint32)) if np.isfinite(numbers).all() else None
-
-
-def _base64(values: np.ndarray) -> str:
-    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+def _sizes(values: Any) -> list[int] | None:
+    numbers = np.asarray(np.nan if values is None else values, float)
+    return numbers.astype(int).tolist() if np.isfinite(numbers).all() else None

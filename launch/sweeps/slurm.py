@@ -127,15 +127,13 @@ def _submit(
     import submitit  # Takes 80 ms.
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
-    options = (
-        {"mem": f"{round(resources.slurm_memory_gb * 1024)}MB"} if resources.slurm_memory_gb else {}
-    )
-    options |= {"partition": resources.slurm_partition} if resources.slurm_partition else {}
+    memory = resources.slurm_memory_gb
     executor.update_parameters(
         job_name=name, time=max(1, round(60 * resources.slurm_hours)),
         cpus_per_task=resources.cpus_per_task,
         array_parallelism=resources.max_parallel or len(tasks), stderr_to_stdout=True,
-        additional_parameters={"requeue": True}, **options,
+        additional_parameters={"requeue": True}, partition=resources.slurm_partition,
+        mem=f"{round(memory * 1024)}MB" if memory else None,
     )  # fmt: skip
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Says once more what it raises.

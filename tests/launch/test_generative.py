@@ -1,6 +1,5 @@
 """motley_generative as a user runs it."""
 
-import csv
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 
 from launch.generative import sets as sets_lib, tables
 from motley_tff.metrics.generative import client_features, scores
-from tests.launch import generated_runs
+from tests.launch import commands, generated_runs
 from tests.trainers import programs
 
 
@@ -32,11 +31,6 @@ def _flags(files, *generated):
     return [f"--clients={files / 'clients.npz'}", *(f"--generated={files / g}" for g in generated)]
 
 
-def _rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_scores_and_ranks(tmp_path):
     """Clients of mean -2 and 2, variance 1; what is generated is the right one, and all."""
     left, right = np.array([[-3.0], [-1]]), np.array([[1.0], [3]])
@@ -47,7 +41,7 @@ def test_scores_and_ranks(tmp_path):
         *_flags(tmp_path, "right.npz", "all.npz"), "--num_neighbors=1",
         f"--output={tmp_path / 'table.csv'}",
     ).stdout  # fmt: skip
-    of_right, of_all = _rows(tmp_path / "table.csv")
+    of_right, of_all = commands.rows(tmp_path / "table.csv")
     assert (of_right["generated"], of_all["generated"]) == ("right", "all")
     assert tuple(of_right) == (*scores.COLUMNS, "source", "file")
     assert of_right["features"] == "as given" and of_right["file"] == str(tmp_path / "right.npz")
@@ -99,7 +93,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     printed = generated_runs.score(
         *flags, "--resamples=3", "--num_neighbors=2", f"--output={output}"
     ).stdout
-    rows = _rows(output)
+    rows = commands.rows(output)
     assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
     assert [(row["source"], row["series"], row["parameter"]) for row in rows[3:]] == [
         ("checkpoint", "two", n) for n in ("0", "2", "10")
@@ -110,7 +104,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
     flags += ["--num_examples=30"]
     printed = generated_runs.score(*flags, "--num_neighbors=0", f"--output={output}").stdout
-    rows = _rows(output)
+    rows = commands.rows(output)
     assert [row["num_examples"] for row in rows] == ["30"] * 6
     assert "sets have" not in printed and "fid_all_std" not in rows[0]
 

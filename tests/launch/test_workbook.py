@@ -1,7 +1,5 @@
 """motley_metrics --output=results.xlsx, read back by another library than wrote it."""
 
-import csv
-
 import numpy as np
 import openpyxl
 import pandas as pd
@@ -43,14 +41,12 @@ def test_every_row_as_the_csvs_have_it(metrics, runs, tmp_path):
     sheets, book = _sheets(tmp_path / "x.xlsx")
     assert list(sheets) == ["summary", "clients", "candidates"]
     header, *rows = sheets["clients"]
-    with open(runs / "one" / "clients.csv", newline="") as file:
-        expected = list(csv.DictReader(file))
+    expected = commands.rows(runs / "one" / "clients.csv")
     ours = [dict(zip(header, row, strict=True)) for row in rows]
     own = [row for row in ours if row["run_id"] == "one"]
     assert len(own) == len(expected) == 5 and len(ours) == 10
     metrics(runs, f"--output={tmp_path / 'x.csv'}")
-    with open(tmp_path / "x.csv", newline="") as file:
-        printed = list(csv.DictReader(file))
+    printed = commands.rows(tmp_path / "x.csv")
     header, *rows = sheets["summary"]
     summary = [dict(zip(header, row, strict=True)) for row in rows]
     assert header == list(printed[0])

@@ -1,6 +1,5 @@
 """launch/experiments/roc_auc/four_cases.py: the article's cases beside what they are exactly."""
 
-import csv
 import math
 
 import numpy as np
@@ -53,8 +52,7 @@ def test_exact_values(exact):
 
 def test_means_are_within_their_error(written, exact):
     folder, printed = written
-    with open(folder / "roc_auc_cases.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = commands.rows(folder / "roc_auc_cases.csv")
     assert len(rows) == 4 * 20
     for case in _CASES:
         own = [float(row["mean_over_clients"]) for row in rows if row["case"] == case]

@@ -1,7 +1,5 @@
 """launch/experiments/fedeval/leakage.py on made-up digits."""
 
-import csv
-
 import numpy as np
 import pytest
 from matplotlib import image
@@ -20,8 +18,7 @@ def leakage():
 def test_a_table_and_a_picture_of_each_attack(leakage, tmp_path):
     folder = tmp_path / "a" / "out"
     _, printed = leakage(*_FLAGS, "--pictures=2", "--iterations=60", f"--output_dir={folder}")
-    with open(folder / "leakage.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = commands.rows(folder / "leakage.csv")
     # Normal draws, which the search starts from, are some 28 from any digit.
     farthest = {"linear 1": 1e-5, "lenet 1": 14, "lenet 10": 28}
     assert [f"{row['model']} {row['steps']}" for row in rows] == [*farthest] * 2

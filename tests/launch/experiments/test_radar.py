@@ -1,6 +1,5 @@
 """launch/experiments/fedeval/radar.py on small run directories, as trainers write them."""
 
-import csv
 import functools
 import math
 import re
@@ -35,8 +34,7 @@ def score(radar, tmp_path, *paths, **flags):
     """Returns the rows of scorecard.csv, with numbers where cells are some."""
     card, texts = tmp_path / "card", {"method", "run_id", "exchange"}
     radar(*paths, f"--output_dir={card}", *(f"--{k}={v}" for k, v in flags.items()))
-    with open(card / "scorecard.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = commands.rows(card / "scorecard.csv")
     return [{k: v if {k, v} & {*texts, ""} else float(v) for k, v in row.items()} for row in rows]
 
 

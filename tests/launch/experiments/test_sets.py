@@ -1,7 +1,5 @@
 """launch/experiments/generative/sets.py on a few examples."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -21,16 +19,11 @@ def clients(tmp_path_factory):
     return path
 
 
-def _rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_what_each_form_prefers_of_the_papers_normal_distributions(sets, tmp_path):
     printed = sets("--sets=gaussian", f"--output_dir={tmp_path}")[1]
     assert "fid: " in printed and "; all prefers 2, avg 1\n" in printed
     assert "kid: the two forms order 0 of 153 pairs of sets differently; all prefers 2" in printed
-    assert len(_rows(tmp_path / "gaussian.csv")) == 17 + 1
+    assert len(commands.rows(tmp_path / "gaussian.csv")) == 17 + 1
     assert {path.name for path in tmp_path.iterdir()} == {
         "gaussian.csv", "gaussian.png", "gaussian.svg"
     }  # fmt: skip
@@ -39,7 +32,7 @@ def test_what_each_form_prefers_of_the_papers_normal_distributions(sets, tmp_pat
 def test_anchors_are_ranked_apart_and_the_gap_of_kid_is_a_constant(sets, clients, tmp_path):
     flags = ["--sets=nearest", "--num_anchors=3", "--num_kept=7", f"--clients={clients}"]
     _, printed = sets(*flags, f"--output_dir={tmp_path}")
-    rows = _rows(tmp_path / "nearest.csv")
+    rows = commands.rows(tmp_path / "nearest.csv")
     series = {row["series"] for row in rows}
     assert len(series) == 3
     for name in series:
@@ -52,7 +45,7 @@ def test_anchors_are_ranked_apart_and_the_gap_of_kid_is_a_constant(sets, clients
 
 def test_theorem_1(sets, clients, tmp_path):
     sets("--sets=classes", "--theorem", f"--clients={clients}", f"--output_dir={tmp_path}")
-    for row in _rows(tmp_path / "classes_theorem.csv"):
+    for row in commands.rows(tmp_path / "classes_theorem.csv"):
         assert float(row["gap"]) == pytest.approx(float(row["gap_of_traces"]), rel=1e-6)
         assert 0 < float(row["fid_avg_over_sum"]) <= 1 + 1e-9
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from launch.report import heterogeneity, style
+from tests.errors import refused
 
 
 def test_the_table_beside_the_picture_says_the_same(tmp_path):
@@ -15,6 +16,13 @@ def test_the_table_beside_the_picture_says_the_same(tmp_path):
     assert (clients, labels) == (["b", "'a"], ["10", "9", "=x"])
     assert np.array_equal(read, shares)
     assert "b,'=x,0" in path.with_suffix(".csv").read_text().splitlines()
+
+
+def test_another_table_is_refused(tmp_path):
+    path = tmp_path / "heterogeneity_toy.csv"
+    path.write_text("client_id,share\na,1\n")
+    with refused("heterogeneity_toy.csv", "client_id, share", "label"):
+        heterogeneity.read(path)
 
 
 def test_sizes_are_drawn_and_written(tmp_path):

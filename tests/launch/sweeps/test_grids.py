@@ -298,19 +298,6 @@ def test_a_setting_whose_algorithm_would_not_be_itself_is_refused(file, old, new
     assert " line " not in str(caught.value.where)  # The file is well-formed.
 
 
-@pytest.mark.parametrize("path", sorted(EXPERIMENTS.rglob("*.yaml")), ids=lambda p: p.stem)
-def test_grids_of_experiments_are_read(path):
-    grid = grids.read(path)
-    assert grid.dataset == path.stem.split(".")[1]
-    assert grid.num_points > 1 or grid.inside
-    if path.parent.name == "divi":
-        assert grid.num_points == 6 and grid.fixed["num_clients"] == "10"
-        assert grid.fixed["partition"] == "classes:4"
-    if path.stem == "radar.emnist":  # All of 836: the round that counts need not be the last.
-        assert grid.fixed["test_clients_per_evaluation"] == "1000"
-        assert grid.fixed["valid_clients_per_evaluation"] == "1000"
-
-
 def test_a_flag_given_on_the_command_line_is_searched_no_more():
     fixed = {"lambda": "0.3", "partition": "dirichlet:0.9"}
     grid = grids.read(EXPERIMENTS / "divi" / "ditto.cifar10.yaml", fixed)

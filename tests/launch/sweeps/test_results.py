@@ -123,6 +123,15 @@ def test_what_is_finished_and_what_is_not(directory):
     assert {row["reason"] for row in table(folder / "sweep.csv")} == {"did not run"}
 
 
+def test_the_same_is_saved_as_the_same_bytes(tmp_path):
+    results.save(tmp_path / "a", {"x": 1, "y": {"p": 1, "q": 2}})
+    results.save(tmp_path / "b", {"y": {"q": 2, "p": 1}, "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        results.save(tmp_path / "c", {"x": float("nan")})
+    assert not (tmp_path / "c").exists()
+
+
 def test_nothing_to_choose_from(directory):
     folder = directory(kept(*VALUES))
     results.write(folder, PLAN)

@@ -1,6 +1,5 @@
 """motley_sweep on real trainers, once, and with a program that stands for them (`stand_in`)."""
 
-import csv
 import functools
 import itertools
 import json
@@ -99,13 +98,8 @@ def sweep(folder, *arguments, status=0, environment=None):
     return stdout, stderr
 
 
-def table(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def column(directory, name):
-    return [row[name] for row in table(directory / "sweep.csv")]
+    return [row[name] for row in commands.rows(directory / "sweep.csv")]
 
 
 def _write_grids(folder):
@@ -141,19 +135,19 @@ def test_grids_run_one_after_the_other(real):
 @pytest.mark.parametrize("name", ["group", "settings"])
 def test_tables(real, name):
     directory = real[0] / "out" / name
-    rows = [row for row in table(directory / "sweep.csv") if row["status"] == "finished"]
+    rows = [row for row in commands.rows(directory / "sweep.csv") if row["status"] == "finished"]
     best = min(rows, key=lambda row: float(row["valid_personalized_mean"]))
-    clients = table(directory / "clients.csv")
+    clients = commands.rows(directory / "clients.csv")
     assert {row["run_id"] for row in clients} == {best["run_id"]}
     data = comparable.of_table(directory / "clients.csv", best["run_id"])
     assert (data["use_synthetic_data"], data["val_split"]) == (True, 0.15)
     assert tuple(clients[0]) == columns.names(
         "clients", **columns.of_task("cross_silo", ["squared_error"])
     )
-    by_statistic = {row["statistic"]: row for row in table(directory / "best.csv")}
+    by_statistic = {row["statistic"]: row for row in commands.rows(directory / "best.csv")}
     mean = pytest.approx(float(best["test_personalized_mean"]), rel=1e-8)
     assert float(by_statistic["personalized_mean"]["mean"]) == mean
-    (task,) = table(directory / "tasks.csv")
+    (task,) = commands.rows(directory / "tasks.csv")
     assert task["status"] == "finished" and float(task["peak_memory_mb"]) > 100
 
 
@@ -161,12 +155,12 @@ def test_tables(real, name):
 def test_a_group_reports_the_round_that_its_trainers_report(tmp_path):
     _write_grids(tmp_path)
     sweep(tmp_path, "finetuning.yaml", "--seeds=2", "--use_synthetic_data")
-    rows = table(tmp_path / "results" / "finetuning" / "sweep.csv")
+    rows = commands.rows(tmp_path / "results" / "finetuning" / "sweep.csv")
     plan = plans.Plan(grids.read(tmp_path / "finetuning.yaml"), 2, use_synthetic_data=True)
     for run, row in zip(itertools.product((0, 1), plan.seeds), rows, strict=True):
         arguments = plan.arguments(plans.SweepRun(*run), tmp_path)
         programs.run(plan.grid.trainer, tmp_path, *arguments)
-        summary = table(tmp_path / "runs" / row["run_id"] / "summary.csv")
+        summary = commands.rows(tmp_path / "runs" / row["run_id"] / "summary.csv")
         reported = candidates.best_round(summary, higher_is_better=False)
         (valid, test) = (r for r in summary if r["round"] == reported)
         assert (row["round"], row["candidate"]) == (reported, test["candidate"])
@@ -215,10 +209,10 @@ def test_the_best_setting_by_hand(folder, swept):
     assert column(directory, "base_random_seed") == ["100", "1100"] * 2
     assert column(directory, "valid_personalized_mean") == ["0.5", "0.5", "0.25", "0.25"]
     assert column(directory, "test_personalized_mean")[2:] == ["0.26", "0.36"]
-    assert {row["run_id"] for row in table(directory / "clients.csv")} == {
+    assert {row["run_id"] for row in commands.rows(directory / "clients.csv")} == {
         "p0001_s100", "p0001_s1100",
     }  # fmt: skip
-    by_statistic = {row["statistic"]: row for row in table(directory / "best.csv")}
+    by_statistic = {row["statistic"]: row for row in commands.rows(directory / "best.csv")}
     assert float(by_statistic["personalized_mean"]["mean"]) == pytest.approx(0.31)
     assert float(by_statistic["personalized_mean"]["std_over_seeds"]) == pytest.approx(0.05)
     assert "chosen on validation clients: client_learning_rate=0.25" in stdout
@@ -229,7 +223,7 @@ def test_the_best_setting_by_hand(folder, swept):
 def test_settings_need_not_have_the_same_flags(folder, swept):
     swept("settings.yaml")
     directory = folder / "out" / "settings"
-    rows = table(directory / "sweep.csv")
+    rows = commands.rows(directory / "sweep.csv")
     assert [(r["algorithm"], r["train_epochs"], r["proximal_strength"]) for r in rows[::2]] == [
         ("fedprox", "2", "0.5"), ("fedavg", "1", ""),
     ]  # fmt: skip
