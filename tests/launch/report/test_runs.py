@@ -225,6 +225,31 @@ def test_runs_that_are_not_scored_on_the_same_are_not_ranked(tmp_path):
     ]
 
 
+def test_data_of_runs_from_python_are_known_as_of_trainers(tmp_path):
+    """Options of their task name a data set, and tell others apart."""
+
+    def of_python(name, seed=0, **options):
+        flags = {"data": {"setting": "cross_silo", **options}}
+        path = written.run(
+            tmp_path / "py", name, "local", {"a": (0.5, 0.6)}, seed=seed, flags=flags
+        )
+        data = {"arguments": options, "options": {"feature_columns": None, **options}}
+        record = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps({**record, "data": data}))
+
+    trainers = {"setting": "cross_silo", "partition": "iid"}
+    written.run(tmp_path / "py", "ours", "ditto", {"a": (0.5, 0.6)}, flags=trainers)
+    of_python("same", partition="iid")
+    of_python("dealt", partition="dirichlet:1")
+    compared = comparisons.compare(runs.find([str(tmp_path)]))
+    assert [(c.dataset, len(c.series)) for c in compared] == [
+        ("toy (silos)", 2), ("toy (silos, dirichlet:1)", 1)
+    ]  # fmt: skip
+    of_python("fewer", partition="iid", feature_columns=["x"])
+    with refused(finding="feature_columns of fewer and same (x and None)"):
+        comparisons.compare(runs.find([str(tmp_path)]))
+
+
 def test_runs_of_a_seed_that_start_from_other_models_are_several(tmp_path):
     def write(name, seed, start):
         flags = {"path_to_initial_model_weights": start, "base_random_seed": seed}
