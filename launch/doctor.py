@@ -51,8 +51,8 @@ _PACKAGES = (
 _MAX_LISTED, _MAX_CHARACTERS = 20, 160
 # Options that stand in no name of a picture.
 _OF_ANY_DATA = ("data_dir", "use_synthetic_data", "base_random_seed", "memory_limit_gb", "setting")
-# Facts about clients that take no part, by what these do; with notes and options they are said in
-# words.
+# {fact: the words for it} of clients that take no part. These facts, notes and options have
+# sentences of their own.
 _APART = {"clients_left_out": "left out", "clients_not_evaluable": "only train"}
 _GIBIBYTE = 2**30
 _OWN_GROUP, _GROUPS = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
@@ -211,7 +211,7 @@ def data_directory(path: pathlib.Path) -> str:
         contents = [_described(entry) for entry in sorted(path.iterdir())]
     except OSError as error:
         expected = f"what can be read ({error.strerror})"
-        advice = f"mend that, or give another {errors.name('data_dir')}"
+        advice = f"make it readable, or give another {errors.name('data_dir')}"
         raise CheckFailed(str(error.filename), None, expected, advice) from error
     names = ", ".join(contents[:_MAX_LISTED]) or "nothing"
     more = len(contents) - _MAX_LISTED
@@ -304,22 +304,26 @@ def _pictures(
     from datasets import description  # TensorFlow takes 1.7 s.
     from launch.report import heterogeneity  # Matplotlib takes 0.2 s.
 
-    images = description.images(task)
-    kinds = ("heterogeneity", "sizes", *(["images"] if images is not None else []))
-    paths = [folder / f"{kind}_{name}.png" for kind in kinds]
+    images, labels = description.images(task), (shares.client_ids, shares.labels, shares.shares)
+    pictures: dict[str, tuple[Any, ...]] = {
+        "heterogeneity": (heterogeneity.save, "what clients' labels are", *labels),
+        "sizes": (heterogeneity.save_sizes, "how many examples clients have", sizes),
+    }
+    if images is not None:
+        some = (list(images), list(images.values()))
+        pictures["images"] = (
+            heterogeneity.save_images,
+            "what the model sees of some clients",
+            *some,
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        title = f"{task.dataset}: what clients' labels are"
-        heterogeneity.save(paths[0], title, shares.client_ids, shares.labels, shares.shares)
-        title = f"{task.dataset}: how many examples clients have"
-        heterogeneity.save_sizes(paths[1], title, sizes)
-        if images is not None:
-            title = f"{task.dataset}: what the model sees of some clients"
-            heterogeneity.save_images(paths[2], title, list(images), list(images.values()))
+        for kind, (save, title, *values) in pictures.items():
+            save(folder / f"{kind}_{name}.png", f"{task.dataset}: {title}", *values)
     except OSError as error:
         expected = f"a directory that can be written ({error.strerror})"
         raise CheckFailed(errors.name("figures_dir"), str(folder), expected) from error
-    return [f"picture: {path}" for path in paths]
+    return [f"picture: {folder / f'{kind}_{name}.png'}" for kind in pictures]
 
 
 def _name(options: datasets.DataOptions, setting: str) -> str:

@@ -10,9 +10,7 @@ named, and a difference is no failure. A commit that nobody knows is named as a 
 """
 
 import argparse
-import csv
 import functools
-import io
 import json
 import os
 import pathlib
@@ -43,7 +41,7 @@ _SURROUNDINGS = (
     "git_commit", "continued_with", "cpu", "cores", "backend", "results_version", "plugins",
     "initial_weights",
 )  # fmt: skip
-# Weights that are given; those that a seed draws are the run's own, and no surroundings.
+# First weights explain a difference only where a user gave them: a seed draws the same again.
 _FIRST_WEIGHTS = ("path_to_initial_model_weights", "path_to_initial_model_weights_list")
 
 flags.DEFINE_string("root_output_dir", "reruns", "Where the new run's directory goes.")
@@ -51,7 +49,7 @@ flags.DEFINE_string("data_dir", None, "Where the data are now; where they were, 
 flags.DEFINE_string("data_file", None, "The same of a data file.")
 
 
-# The first cell that differs, or a line or table that only one side has; before, and now.
+# (where two tables differ, what was there before, what is there now)
 _Difference = tuple[str, str, str]
 
 
@@ -64,11 +62,8 @@ def main(run: str) -> int:
     if second.resolve() == first.resolve():
         raise UserError(_ROOT, root, f"another directory than that of {run}")
     if _is_finished(second):
-        content, advice = (
-            "the run of an earlier motley_rerun",
-            f"remove it, or give another {_ROOT}",
-        )
-        raise UserError(str(second), content, "none", advice)
+        advice = f"remove it, or give another {_ROOT}"
+        raise UserError(str(second), "the run of an earlier motley_rerun", "none", advice)
     _tables(first)  # What cannot be compared is not trained.
     moved = {name: path for name in _PLACES if (path := FLAGS[name].value)}
     status = _train(_command(first, record, root, moved))
@@ -123,17 +118,13 @@ def _record(run: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(str(run), "no run.json that can be read", "a run's directory") from error
     if not isinstance(record, dict) or record.get("status") != "finished":
-        advice = "give its trainer's command once more"
+        advice = "give its trainer's command again to finish it"
         raise UserError(str(run), "an unfinished run", advice=advice)
-    flags, command = record.get("flags"), record.get("command")
-    lacking = [name for name in ("flags", "run_id", "command") if name not in record]
-    if lacking or not isinstance(flags, dict):
-        name = (lacking or ["flags"])[0]
+    kinds = {"flags": dict, "run_id": str, "command": list}
+    lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    if lacking or not (record["command"] or record.get("trainer")):
+        name = (lacking or ["command"])[0]
         raise UserError(str(run / "run.json"), f"no {name}", advice="give a trainer's run")
-    if not isinstance(command, list) or not (command or record.get("trainer")):
-        where = f"{run / 'run.json'}, command"
-        expected = "a trainer and its flags"
-        raise UserError(where, json.dumps(command), expected, "give a trainer's run")
     return record
 
 
@@ -144,10 +135,10 @@ def _tables(run: pathlib.Path) -> dict[str, pd.DataFrame]:
         try:
             tables[path.name] = pd.read_csv(path, dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            content, advice = f"what cannot be read ({error})", "put back what the trainer wrote"
+            content, advice = f"a file that cannot be read ({error})", "restore the trainer's file"
             raise UserError(str(path), content, "a CSV in UTF-8", advice) from error
     if not tables:
-        raise UserError(str(run), "no CSV to compare with", "a run's tables", "put them back")
+        raise UserError(str(run), "no CSV to compare with", "a run's tables", "restore them")
     return tables
 
 
@@ -188,9 +179,7 @@ def _argument(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{'' if value else 'no'}{name}"
     if isinstance(value, list):
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(value)
-        value = text.getvalue()
+        value = flags.CsvListSerializer(",").serialize(value)
     return f"--{name}={value}"
 
 
@@ -198,11 +187,11 @@ def _differences(
     first: Mapping[str, pd.DataFrame], second: Mapping[str, pd.DataFrame]
 ) -> Iterator[_Difference]:
     """Yields each table's first cell that differs, then columns and tables of one side alone."""
-    both = [name for name in first if name in second]
-    for name in both:
-        yield from _differing_cell(name, first[name], second[name])
-    for name in both:
-        a, b = ({*tables[name].columns} for tables in (first, second))
+    both = [(name, table, second[name]) for name, table in first.items() if name in second]
+    for tables in both:
+        yield from _differing_cell(*tables)
+    for name, before_table, now_table in both:
+        a, b = {*before_table.columns}, {*now_table.columns}
         if a != b:
             before, now = (f"with {', '.join(sorted(c)) or 'no more'}" for c in (a - b, b - a))
             yield f"{name}, columns", before, now

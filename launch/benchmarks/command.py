@@ -40,7 +40,7 @@ def _are_workloads(names: list[str]) -> bool:
 
 def main() -> None:
     """Measures and reports."""
-    path, repeats, names = FLAGS.json, FLAGS.repeats, dict.fromkeys(FLAGS.workloads)
+    path, names = FLAGS.json, dict.fromkeys(FLAGS.workloads)
     sizes = option_flags.read(measuring.Sizes)
     if sizes.torch_python and not shutil.which(sizes.torch_python):
         expected = "the path of a Python that has PyTorch"
@@ -54,12 +54,12 @@ def main() -> None:
             raise UserError(errors.name("json"), path, expected, "name another") from error
     tables = []
     for name in names:
-        title, contenders = measuring.run_workload(name, sizes, repeats)
+        title, contenders = measuring.run_workload(name, sizes, FLAGS.repeats)
         tables.append(report.tabulate(name, title, contenders))
         shown = sys.stderr if path == "-" else sys.stdout
         print(report.to_text(tables[-1]), file=shown, flush=True)
     everything = {
-        "repeats": repeats,
+        "repeats": FLAGS.repeats,
         "cores": cores.num_available(),
         "platform": platform.platform(),
         "python": platform.python_version(),

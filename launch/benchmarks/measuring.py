@@ -9,7 +9,6 @@ It runs in a process of its own for each thread setting that is listed here, bec
 threads belong to a process.
 """
 
-import atexit
 import contextlib
 import dataclasses
 import gc
@@ -20,9 +19,8 @@ import pathlib
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import psutil
@@ -144,68 +142,72 @@ Plan = tuple[str, Sequence[Contender]]
 
 def run_workload(name: str, sizes: Sizes, repeats: int) -> Plan:
     """Measures a workload's contenders in turn; returns its title, and them in their order."""
-    _, settings = REGISTRY[name]
-    # Not forked: TensorFlow must read its thread setting anew. The parent answers Ctrl-C.
-    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    children = [futures.ProcessPoolExecutor(1, context, signal.signal, ignore) for _ in settings]
-    try:
-        plans = [_ask(c, _open, name, sizes, n) for c, n in zip(children, settings, strict=True)]
-        turns = [
-            (child, number, contender)
-            for child, (_, contenders) in zip(children, plans, strict=True)
-            for number, contender in enumerate(contenders)
-        ]
-        for child, number, contender in turns:
-            if not contender.once:
-                contender.first_call_seconds = _ask(child, _measure, number, True).seconds
-        for turn in range(repeats):
+    turns, title = [], ""
+    with contextlib.ExitStack() as stack:
+        for threads in REGISTRY[name][1]:
+            child, (title, contenders) = stack.enter_context(_child(name, sizes, threads))
+            turns += [(child, number, contender) for number, contender in enumerate(contenders)]
+        for turn in range(-1, repeats):  # The first is the warm-up.
             for child, number, contender in turns:
-                if not (turn and contender.once):
-                    contender.runs.append(_ask(child, _measure, number, False))
-    finally:  # Idle children end by themselves; those that still measure are killed.
-        for child in children:
-            child.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.join(_END_SECONDS)
-            process.kill()
-    return plans[0][0], [contender for *_, contender in turns]
+                if turn == 0 or not contender.once:
+                    child.send((number, turn < 0))
+                    contender.runs.append(_answer(child))
+    for *_, contender in turns:
+        if not contender.once:
+            contender.first_call_seconds = contender.runs.pop(0).seconds
+    return title, [contender for *_, contender in turns]
 
 
-def _ask(child: futures.Executor, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a function returns in a child."""
+@contextlib.contextmanager
+def _child(name: str, sizes: Sizes, threads: int) -> Iterator[tuple[Connection, Plan]]:
+    """Yields a pipe to a new process of a workload, and its plan."""
+    context = multiprocessing.get_context("spawn")  # TensorFlow must read its threads anew.
+    pipe, other_end = context.Pipe()
+    process = context.Process(target=_serve, args=(other_end, name, sizes, threads))
+    process.start()
+    other_end.close()
     try:
-        return child.submit(function, *arguments).result()
-    except BrokenProcessPool as error:
+        yield pipe, _answer(pipe)
+    finally:  # An idle process ends by itself; one that still measures is killed.
+        pipe.close()
+        process.join(_END_SECONDS)
+        process.kill()
+
+
+def _answer(child: Connection) -> Any:
+    try:
+        answer = child.recv()
+    except EOFError as error:
         where = "a benchmark process ended"
-        raise BenchmarkError(where, advice="see its last words above") from error
-    except UserError as error:
-        raise BenchmarkError(error.where, error.finding, error.expected, error.advice) from error
+        raise BenchmarkError(where, advice="see its messages above") from error
+    if isinstance(answer, UserError):
+        raise answer
+    return answer
 
 
-# In a child: what it measures.
-_contenders: list[Contender] = []
-
-
-def _open(workload: str, sizes: Sizes, threads: int) -> Plan:
-    """In the child: returns the work in words, and who does it."""
+def _serve(parent: Connection, name: str, sizes: Sizes, threads: int) -> None:
+    """In the child: sends its plan, then a measurement for each request, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent answers Ctrl-C.
     flags.FLAGS(["motley_benchmark"])
     commandline.silence_libraries()
     import tensorflow as tf  # Takes 3 s, and the parent does without.
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    module = f"launch.benchmarks.{REGISTRY[workload][0]}"
-    stack = contextlib.ExitStack()
-    # These run in reverse.
-    atexit.register(gc.collect)
-    atexit.register(stack.close)
-    atexit.register(_contenders.clear)
-    plan = getattr(importlib.import_module(module), workload)(sizes, threads)
-    title, _contenders[:] = stack.enter_context(plan)
-    return title, [dataclasses.replace(c, run=None, threads=threads) for c in _contenders]
+    module = importlib.import_module(f"launch.benchmarks.{REGISTRY[name][0]}")
+    try:
+        with getattr(module, name)(sizes, threads) as (title, contenders):
+            shown = [dataclasses.replace(c, run=None, threads=threads) for c in contenders]
+            parent.send((title, shown))
+            while True:
+                number, is_warm_up = parent.recv()
+                parent.send(_measure(contenders[number], is_warm_up))
+    except UserError as error:
+        parent.send(error)
+    except (EOFError, BrokenPipeError):
+        return
 
 
-def _measure(number: int, is_warm_up: bool) -> Measured:
-    contender = _contenders[number]
+def _measure(contender: Contender, is_warm_up: bool) -> Measured:
     pids = contender.pids or (os.getpid(),)
     amount, scale = (1, 1.0) if is_warm_up else (contender.amount, contender.scale)
     assert contender.run is not None

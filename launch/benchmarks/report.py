@@ -72,27 +72,21 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 def to_text(table: dict[str, Any]) -> str:
     """Returns the table for a terminal; facts of one row alone are notes below it."""
-    rows = table["rows"]
-    columns = [["", *(row["name"] for row in rows)]]
-    for key, (heading, form) in _COLUMNS.items():
-        cells = ["" if row[key] is None else form(row[key]) for row in rows]
-        if key == "seconds":
-            cells = [c + "*" * (r["scale"] != 1) for c, r in zip(cells, rows, strict=True)]
-        if any(cells):
-            columns.append([heading, *cells])
-    notes = [
-        f"* 1/{row['scale']:g} of the work was run, the rest extrapolated: {row['name']}"
-        for row in rows
-        if row["scale"] != 1
-    ]
-    facts = [
-        {name: "diverged" if v is None else f"{v:.4g}" for name, v in row["facts"].items()}
-        for row in rows
-    ]
-    if sum(map(bool, facts)) > 1:
-        columns += [[name, *(shown.get(name, "") for shown in facts)] for name in facts[0]]
-    else:
-        for row, shown in zip(rows, facts, strict=True):
-            notes += [f"{row['name']}: {name}: {fact}" for name, fact in shown.items()]
-    lines = [*text_tables.aligned(list(zip(*columns, strict=True))), *notes]
+    rows, shown, notes = table["rows"], [], []
+    has_columns_of_facts = sum(bool(row["facts"]) for row in rows) > 1
+    for row in rows:
+        name, scale = row["name"], row["scale"]
+        known = {key: column for key, column in _COLUMNS.items() if row[key] is not None}
+        cells = {heading: form(row[key]) for key, (heading, form) in known.items()}
+        facts = {n: "diverged" if v is None else f"{v:.4g}" for n, v in row["facts"].items()}
+        if scale != 1:
+            cells["seconds"] += "*"
+            notes.append(f"* 1/{scale:g} of the work was run, the rest extrapolated: {name}")
+        if not has_columns_of_facts:
+            notes += [f"{name}: {fact}: {value}" for fact, value in facts.items()]
+        shown.append({"": name, **cells, **(facts if has_columns_of_facts else {})})
+    names = dict.fromkeys(["", *(h for h, _ in _COLUMNS.values()), *(n for r in shown for n in r)])
+    header = [name for name in names if any(name in row for row in shown)]
+    cells_of_rows = ([row.get(name, "") for name in header] for row in shown)
+    lines = [*text_tables.aligned([header, *cells_of_rows]), *notes]
     return "\n".join([f"{table['workload']}: {table['title']}", *(f"  {x}" for x in lines)]) + "\n"

@@ -16,7 +16,7 @@ from motley_tff.core.options import MAX_SEED, option
 from motley_tff.experiment import run_directory
 from motley_tff.metrics.generative import client_features
 
-# The columns of a row that say what it is of.
+# The columns of a row that say which set it is.
 COLUMNS = ("source", "series", "parameter", "file")
 _FILE, _CHECKPOINT = "file", "checkpoint"
 _PCA = "pca:"
@@ -66,13 +66,14 @@ class SetOptions:
     def check(self) -> None:
         """Refuses options that do not fit together."""
         if self.features and self.inception_weights:
-            raise UserError("--features", "--inception_weights beside it", "one of them")
+            both = "both --features and --inception_weights"
+            raise UserError("--features", both, "one of the two")
         for flag, value in (("--clients", self.clients), ("--generated", self.generated)):
             if not (value or self.run):
                 raise UserError(flag, "nothing", f"{flag}=FILE, or --run=DIR")
         if self.run and not (self.features or self.inception_weights):
-            advice = "give --features=pca:64"
-            raise UserError("--run", "pictures", "what their features are", advice)
+            expected = "--features or --inception_weights, which makes features of pictures"
+            raise UserError("--run", "neither", expected, "give --features=pca:64")
         if self.resamples == 1:
             raise UserError(errors.name("resamples"), 1, "0, or 2 or more")
 
@@ -192,7 +193,8 @@ def _check_same(files: Sequence[pathlib.Path]) -> None:
     for file, digest in zip(files, digests, strict=True):
         if digest != digests[0]:
             advice = "give --clients=FILE, whom all are scored against"
-            raise UserError(str(file), "other clients", f"those of {files[0]}", advice)
+            others = "pictures of other clients"
+            raise UserError(str(file), others, f"the same clients as in {files[0]}", advice)
 
 
 def path(text: str) -> pathlib.Path:
@@ -205,7 +207,7 @@ def names(files: Sequence[str], is_file: bool = True) -> dict[str, str]:
     paths = [pathlib.Path(os.path.abspath(file)) for file in files]
     for name, place in zip(files, paths, strict=True):
         if paths.count(place) > 1:
-            raise UserError(name, "this path twice", "each once")
+            raise UserError(name, "this path twice", "each path once", "leave one of them out")
     stems = [place.stem if is_file else place.name for place in paths]
     return dict(zip(stems if len({*stems}) == len(stems) else files, files, strict=True))
 

@@ -44,7 +44,7 @@ SECURE = tuple(f"secure_{name}" for name in roc_auc.RocAuc._fields if name != "p
 _ROC_AUC_CLIENT = ("client_id", "roc_auc", "num_positives", "num_negatives")
 
 
-# Those of several runs, rounds and splits; those of runs, by their names.
+# Evaluations of several runs, rounds and splits; and one of each run, by the run's name.
 Evaluations = Sequence[Evaluation]
 Runs = Mapping[str, Evaluation]
 # Rows of what was asked for, and a row for each client.

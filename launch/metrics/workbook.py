@@ -6,8 +6,7 @@ A sheet is a plain range with a header that stays in sight, a row a record: what
 import html
 import io
 import pathlib
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 SUFFIX = ".xlsx"
 # Excel's own; the header is one of the rows.
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CHARACTERS = 1_048_576, 16_384, 32_767
-_WIDEST, _SAMPLED = 40, 200
+_WIDEST = 300  # In pixels.
+# Text stays text, whatever it looks like.
+_OPTIONS = {f"strings_to_{kind}": False for kind in ("formulas", "numbers", "urls")}
 
 
 class Sheet(NamedTuple):
@@ -32,8 +33,7 @@ class Sheet(NamedTuple):
     """
 
     name: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: "pd.DataFrame"
     source: str
 
 
@@ -41,85 +41,60 @@ def write(path: pathlib.Path, sheets: Iterable[Sheet]) -> None:
     """Writes a workbook, whole or not at all; UserError if a sheet has more rows, columns or
     characters in a cell than Excel takes, or the disk is full.
     """
-    import xlsxwriter
+    import pandas as pd
 
     sheets = list(sheets)
     for sheet in sheets:
-        fewer = "choose fewer by --round and --splits, or "
-        _check(sheet, len(sheet.rows), "rows", _MOST_ROWS - 1, fewer)
-        _check(sheet, len(sheet.header), "columns", _MOST_COLUMNS)
-    whole = io.BytesIO()  # Of a file on a full disk, the library would try to close more than once.
-    with (
-        csv_files.replacing(path, "wb") as file,
-        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder,
-    ):
-        book = xlsxwriter.Workbook(whole, {"constant_memory": True, "tmpdir": folder})
-        header = book.add_format({"bold": True, "bottom": 1})
-        for sheet in sheets:
-            _write(book.add_worksheet(sheet.name), sheet, header)
-        book.close()
+        _check(sheet)
+    whole, options = io.BytesIO(), {"options": {**_OPTIONS, "in_memory": True}}
+    with pd.ExcelWriter(whole, engine="xlsxwriter", engine_kwargs=options) as book:
+        for name, rows, _ in sheets:
+            rows.map(_cell).to_excel(
+                book, sheet_name=name, index=False, float_format="%.9g", freeze_panes=(1, 0)
+            )
+            book.sheets[name].autofilter(0, 0, len(rows), max(0, len(rows.columns) - 1))
+            book.sheets[name].autofit(_WIDEST)
+    with csv_files.replacing(path, "wb") as file:
         file.write(whole.getbuffer())
 
 
-def _check(sheet: Sheet, size: int, kind: str, most: int, advice: str = "") -> None:
-    if size > most:
-        advice = f"{advice}use {sheet.source}"
-        raise UserError(f"sheet {sheet.name}", f"{size} {kind}", f"at most {most}", advice)
+def _check(sheet: Sheet) -> None:
+    longest = sheet.rows.map(lambda cell: len(cell) if isinstance(cell, str) else 0).max()
+    kinds = [
+        (f"characters in a cell of column {n!r}", m, _MOST_CHARACTERS) for n, m in longest.items()
+    ]
+    for kind, size, most in (
+        ("rows", len(sheet.rows), _MOST_ROWS - 1),
+        ("columns", len(sheet.rows.columns), _MOST_COLUMNS),
+        *kinds,
+    ):
+        if size > most:
+            advice = f"choose fewer by --round and --splits, or use {sheet.source}"
+            raise UserError(f"sheet {sheet.name}", f"{size} {kind}", f"at most {most}", advice)
 
 
-def _write(worksheet: Any, sheet: Sheet, header_format: Any) -> None:
-    worksheet.freeze_panes(1, 0)
-    if sheet.header:
-        worksheet.autofilter(0, 0, len(sheet.rows), len(sheet.header) - 1)
-    for c, name in enumerate(sheet.header):
-        cells = (row[c] for row in sheet.rows[:_SAMPLED])
-        texts = [cell if isinstance(cell, str) else f"{cell or 0:.9g}" for cell in cells]
-        worksheet.set_column(c, c, min(_WIDEST, 2 + max(map(len, [name, *texts]))))
-        worksheet.write_string(0, c, name, header_format)
-    for r, row in enumerate(sheet.rows, 1):
-        for c, cell in enumerate(row):
-            if isinstance(cell, str):
-                if len(cell) > _MOST_CHARACTERS:
-                    kind = f"characters in a cell of column {sheet.header[c]!r}"
-                    _check(sheet, len(cell), kind, _MOST_CHARACTERS)
-                worksheet.write_string(r, c, _plain(cell))
-            elif cell is not None:
-                worksheet.write_number(r, c, cell)
-
-
-def _plain(text: str) -> str:
-    """Returns what the library writes as this text: `<r>...</r>` it takes for markup of its own."""
-    if text.startswith("<r>") and text.endswith("</r>"):
-        return f'<r><t xml:space="preserve">{html.escape(text, quote=False)}</t></r>'
-    return text
+def _cell(value: Any) -> Any:
+    """Returns a cell: text that the library does not take for its own `<r>...</r>`, a number, or
+    None.
+    """
+    if not isinstance(value, str):
+        return None if value is None or not np.isfinite(value) else value + 0
+    if value.startswith("<r>") and value.endswith("</r>"):
+        return f'<r><t xml:space="preserve">{html.escape(value, quote=False)}</t></r>'
+    return value
 
 
 def of_table(name: str, table: ShownTable, source: str) -> Sheet:
     """Returns the sheet of a table that motley_metrics prints."""
-    rows = [[_cell(row.get(column)) for column in table.columns] for row in table.rows]
-    return Sheet(name, list(table.columns), rows, source)
+    import pandas as pd
+
+    rows = pd.DataFrame(list(table.rows), dtype=object)
+    return Sheet(name, rows.reindex(columns=list(table.columns)), source)
 
 
 def of_frames(name: str, frames: Mapping[pathlib.Path, "pd.DataFrame"]) -> Sheet:
     """Returns the rows of several files' frames in one sheet, of their columns together."""
-    header = list(dict.fromkeys(column for frame in frames.values() for column in frame.columns))
-    rows = [
-        [_cell(cell) for cell in row]
-        for frame in frames.values()
-        for row in frame.reindex(columns=header).itertuples(index=False, name=None)
-    ]
-    return Sheet(name, header, rows, f"the CSV, such as {next(iter(frames))}")
+    import pandas as pd
 
-
-def _cell(value: Any) -> Any:
-    """Returns what a cell holds: str, int, float of as many digits as in a CSV, or None."""
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    number = float(value)
-    if not np.isfinite(number):
-        return None
-    if number.is_integer() and abs(number) < 2**53:
-        return int(number)
-    return float(csv_files.cell(number))
+    rows = pd.concat([frame.astype(object) for frame in frames.values()], ignore_index=True)
+    return Sheet(name, rows, f"the CSV, such as {next(iter(frames))}")

@@ -12,7 +12,7 @@ from launch.report import style
 from launch.report.comparisons import Comparison, Series
 from motley_tff.metrics import statistics
 
-# Boxes further away than so many spans of the others would flatten them.
+# Baselines further away than this many times the span of the personalized boxes are not shown.
 _FAR = 2.0
 MODELS = ["global", "personalized"]
 

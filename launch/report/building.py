@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from motley_tff.files import csv_files
 from motley_tff.metrics import hurt as hurt_lib, statistics
 
 _PICTURES = "scores of their pictures, which motley_generative makes; the nets' own are none"
-_RUN_COLUMNS = (
-    "Run", "In figures", "Seed", "Round", "Test clients", "Mean", "% hurt", "Directory",
-)  # fmt: skip
 # Whoever gives hundreds of runs is told of these.
 _MAX_LISTED_RUNS = 200
 
@@ -201,22 +198,26 @@ def _section_of_absent(absent: Sequence[tuple[str, str]], missing: Sequence[str]
 def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section:
     """Returns the list of runs with their test numbers."""
     rows = [
-        _run_cells(series.label, run)
+        _run_row(series.label, run)
         for comparison in compared
         for series in comparison.series
         for run in series.runs
     ]
     text = f"The first {_MAX_LISTED_RUNS} of {len(rows)} runs."
     note = page.paragraph(text) if len(rows) > _MAX_LISTED_RUNS else ""
-    table = page.table("Runs in this report", _RUN_COLUMNS, rows[:_MAX_LISTED_RUNS])
+    table = page.records("Runs in this report", rows[:_MAX_LISTED_RUNS])
     return page.Section("runs", "Runs", note + table)
 
 
-def _run_cells(label: str, run: runs.ReportedRun) -> list[str]:
-    values = run.values
-    mean, hurt = statistics.mean(values, "personalized"), hurt_lib.pct_clients_hurt(values)
-    return [
-        run.run_id, f"{run.dataset}: {label}", str(run.seed), str(run.round),
-        str(len(values.client_ids)), f"{mean:.5g}" if np.isfinite(mean) else "diverged",
-        f"{hurt:.1f}", str(run.path),
-    ]  # fmt: skip
+def _run_row(label: str, run: runs.ReportedRun) -> dict[str, Any]:
+    mean = statistics.mean(run.values, "personalized")
+    return {
+        "Run": run.run_id,
+        "In figures": f"{run.dataset}: {label}",
+        "Seed": run.seed,
+        "Round": run.round,
+        "Test clients": len(run.values.client_ids),
+        "Mean": f"{mean:.5g}" if np.isfinite(mean) else "diverged",
+        "% hurt": f"{hurt_lib.pct_clients_hurt(run.values):.1f}",
+        "Directory": run.path,
+    }

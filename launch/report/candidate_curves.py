@@ -150,8 +150,8 @@ def numbers(curves: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any]
 def best(curve: pd.DataFrame, x: str, higher_is_better: bool) -> dict[str, Any]:
     """Returns a curve's best mean and fewest hurt, and where they are, as far as they are finite.
 
-    The global model, at 0, hurts nobody, and is not meant. The range that was tried tells whether
-    the best value is at its end.
+    The global model, at 0, hurts nobody, so it does not count as fewest hurt. The range that was
+    tried shows whether the best value is at its end.
     """
     points: dict[str, Any] = {"tried": f"{curve[x].min():g} to {curve[x].max():g}"}
     personalized = curve[curve[x] > 0]

@@ -71,8 +71,8 @@ def collapse_numbers(curves: pd.DataFrame, comparison: Comparison) -> list[dict[
 
 
 def composition(comparison: Comparison) -> pd.DataFrame:
-    """Returns how many test clients (`clients`) of each known `group` are in each `cluster`, of
-    `of` learned ones, in each series' first seed: clusters of another one have other numbers.
+    """Returns the number of test `clients` by `cluster` and `group`, and how many clusters were
+    `learned`, of each series' first seed: under another seed clusters have other numbers.
     """
     panels = []
     for series in comparison.series:
@@ -96,7 +96,7 @@ def draw_composition(rows: pd.DataFrame, comparison: Comparison, styles: style.S
         table = panel.pivot_table("clients", "cluster", "group", "sum", fill_value=0)
         bottom = np.zeros(len(table))
         for group in table:
-            style.bars(ax, table.index, table[group], 0.65, looks[group], bottom=bottom)
+            ax.bar(table.index, table[group], 0.65, bottom, linewidth=0.5, **looks[group].filled)
             bottom += table[group]
         number = panel["learned"].iloc[0]
         ax.set_xticks(range(1, number + 1))

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -157,7 +157,10 @@ def compare(inputs: Inputs, anyway: bool = False) -> list[Comparison]:
         sweeps = [sweep for sweep in inputs.sweeps if (sweep.dataset, sweep.metric) == key]
         higher, is_silo = (runs or sweeps)[0].higher_is_better, all(run.is_silo for run in runs)
         warnings = _unlike(runs, anyway)
-        compared.append(Comparison(*key, higher, is_silo, _series(runs), sweeps, warnings))
+        runs.sort(key=lambda run: names.rank(run.algorithm))
+        groups = itertools.groupby(runs, key=lambda run: run.algorithm)
+        series = [s for name, group in groups for s in _settings(name, list(group))]
+        compared.append(Comparison(*key, higher, is_silo, series, sweeps, warnings))
     return compared
 
 
@@ -180,12 +183,6 @@ def _unlike(runs: Sequence[ReportedRun], anyway: bool) -> list[str]:
         data, rows = ({n: getattr(r, k) for n, r in of_seed.items()} for k in ("data", "rows"))
         warnings += comparable.check(data, rows, anyway)
     return warnings
-
-
-def _series(runs: Iterable[ReportedRun]) -> list[Series]:
-    ordered = sorted(runs, key=lambda run: names.rank(run.algorithm))
-    groups = itertools.groupby(ordered, key=lambda run: run.algorithm)
-    return [series for name, group in groups for series in _settings(name, list(group))]
 
 
 def _settings(algorithm: str, runs: Sequence[ReportedRun]) -> list[Series]:

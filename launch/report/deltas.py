@@ -122,8 +122,8 @@ def numbers(clients: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any
 
 
 def _thirds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns who is in the lowest and the highest third, [num_clients], all that tie with its last
-    one included; None if there are none or both share a value.
+    """Returns masks of the clients in the lowest and in the highest third, [num_clients] each, with
+    all that tie at its border; None if there are too few clients or the thirds share a value.
     """
     size, ordered = len(x) // 3, np.sort(x)
     if not size or ordered[size - 1] >= ordered[-size]:

@@ -4,7 +4,7 @@
   const root = document.getElementById("explorer-app");
   const runs = JSON.parse(document.getElementById("explorer-data").textContent).runs;
   const WIDTH = 760, HEIGHT = 420, MARGIN = 64, TOP = 24, INNER = WIDTH - MARGIN - 24,
-    DEEP = HEIGHT - MARGIN - TOP, MOST_LISTED = 200, EMPTY = 65535, COLOURS =
+    DEEP = HEIGHT - MARGIN - TOP, MOST_LISTED = 200, COLOURS =
     ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800"];
   const pixel = (colour) => new Uint32Array(
     new Uint8Array([...[1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16)), 255]).buffer)[0];
@@ -13,20 +13,12 @@
     "evaluation examples": "evaluation"};
   const Y = ["value", "gain"], COLOUR_BY = ["hurt", "run", "group"];
 
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const numbers = (text) => new Float64Array(new Uint32Array(bytes(text).buffer));
   for (const run of runs) {
-    run.codes = new Uint16Array(bytes(run.values).buffer);
-    run.hurtBits = bytes(run.hurt);
-    run.personalization = run.personalization && numbers(run.personalization);
-    run.evaluation = run.evaluation && numbers(run.evaluation);
+    const bytes = Uint8Array.from(atob(run.values), (c) => c.charCodeAt(0));
+    run.values = new Float32Array(bytes.buffer);
     run.n = run.ids.length;
-    run.steps = run.highs.map((high, c) => (high - run.lows[c]) / (EMPTY - 1));
   }
-  const value = (run, c, i, code = run.codes[c * run.n + i]) =>
-    code === EMPTY ? NaN : run.lows[c] + code * run.steps[c];
-  const isHurt = (run, c, i) =>
-    (run.hurtBits[c * Math.ceil(run.n / 8) + (i >> 3)] >> (7 - (i & 7))) & 1;
+  const value = (run, c, i) => run.values[c * run.n + i];
   const shown = (number) => Number.isFinite(number) ? String(Number(number.toPrecision(5))) : "";
 
   // Text is only ever set as text: ids and names come from data.
@@ -81,13 +73,13 @@
     for (const run of chosen()) {
       const c = candidate(run), gains = new Float64Array(run.n), hurt = new Uint8Array(run.n);
       const xs = new Float64Array(run.n), ys = new Float64Array(run.n);
-      const sign = run.higher ? 1 : -1, rounding = (run.steps[0] + run.steps[c]) / 2;
+      const sign = run.higher ? 1 : -1;
       for (let i = 0; i < run.n; i++) {
         const [before, now] = [value(run, 0, i), value(run, c, i)];
-        const gain = Math.abs(now - before) <= rounding ? 0 : sign * (now - before);
+        const gain = sign * (now - before);
         xs[i] = field ? (run[field] ? run[field][i] : NaN) : before;
         ys[i] = up === "gain" ? gain : now;
-        hurt[i] = isHurt(run, c, i);
+        hurt[i] = run.hurt[c][i];
         gains[i] = gain === gain ? gain : hurt[i] ? -Infinity : Infinity;
       }
       points.push({run, c, xs, ys, gains, hurt});

@@ -1,9 +1,8 @@
 """The explorer in `report.html`: every test client of every run, to be looked into.
 
-Its data stand in the page as JSON, numbers in them as base64 of little-endian bytes. A metric's
-values have 16 bits, 65,534 steps over what a candidate's values range over, so that one that
-diverges leaves the others as they are; whether a client is hurt, means and shares of the hurt are
-exact. What would make the page too large is left out and named.
+Its data stand in the page as JSON, a metric's values in it as base64 of little-endian float32.
+Whether a client is hurt, means and shares of the hurt are computed here, from all digits. What
+would make the page too large is left out and named.
 """
 
 import base64
@@ -20,14 +19,14 @@ from launch.report.comparisons import Comparison
 from launch.report.runs import ReportedRun
 from motley_tff.metrics import hurt as hurt_lib, statistics
 
-_EMPTY = 65_535
+# In a float32; what is larger, or infinite, is shown as unknown.
+_LARGEST = np.finfo(np.float32).max
 # In the page, all runs together: it stays below 30 MB, of which figures take a few.
 _MOST_BYTES = 20_000_000
 _SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
 _NOTE = (
     "A point is a test client. Drag over points to select them, or use the boxes; the table lists "
-    "those who lose most first. Values are rounded to 65,534 steps over a candidate's range, gains "
-    "below that are 0; who is hurt, and means and shares over all clients, are exact."
+    "those who lose most first."
 )
 
 
@@ -82,7 +81,7 @@ def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
     """Returns what the script reads of a run; values are [num_candidates, num_clients]."""
     candidates = _values(run)
     values = np.array(list(candidates.values()), float)
-    codes, lows, highs = _coded(values)
+    shown = np.where(np.abs(values) <= _LARGEST, values, np.nan).astype("<f4")
     clients = run.values
     each = [dataclasses.replace(clients, personalized=row) for row in values]
     hurt = np.array([of_model.is_hurt for of_model in each])
@@ -96,34 +95,13 @@ def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
         "personalization": _sizes(run.rows.get("num_personalization_examples")),
         "evaluation": _sizes(clients.num_evaluation_examples),
         "candidates": list(candidates),
-        "lows": lows.tolist(),
-        "highs": highs.tolist(),
-        "values": _base64(codes),
-        "hurt": _base64(np.packbits(hurt, axis=1)),
+        "values": base64.b64encode(shown.tobytes()).decode(),
+        "hurt": ["".join(row) for row in np.where(hurt, "1", "0")],
         "means": [float(mean) if np.isfinite(mean) else None for mean in means],
         "pctHurt": [round(hurt_lib.pct_clients_hurt(of_model), 1) for of_model in each],
     }
 
 
-def _coded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns values as steps of their own row's range, and every row's lowest and highest."""
-    known = np.isfinite(values)
-    lows = np.min(values, axis=1, where=known, initial=np.inf)
-    highs = np.max(values, axis=1, where=known, initial=-np.inf)
-    lows, highs = (np.where(lows <= highs, ends, 0.0) for ends in (lows, highs))
-    steps = (highs - lows) / (_EMPTY - 1)
-    steps[steps == 0] = 1.0
-    offsets = np.where(known, values - lows[:, None], 0.0)
-    codes = np.where(known, np.rint(offsets / steps[:, None]), _EMPTY)
-    return codes.astype(np.uint16), lows, highs
-
-
-def _sizes(values: Any) -> str | None:
-    if values is None:
-        return None
-    numbers = np.asarray(values, float)
-    return _base64(numbers.astype(np.uint32)) if np.isfinite(numbers).all() else None
-
-
-def _base64(values: np.ndarray) -> str:
-    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+def _sizes(values: Any) -> list[int] | None:
+    numbers = np.asarray(np.nan if values is None else values, float)
+    return numbers.astype(int).tolist() if np.isfinite(numbers).all() else None

@@ -63,9 +63,7 @@ def read(path: pathlib.Path) -> tuple[list[str], list[str], np.ndarray]:
 
 
 def drawn(path: pathlib.Path) -> Iterator[style.Drawn]:
-    """Yields the heat map of a table that `save` wrote, and how much the labels of a client are
-    one.
-    """
+    """Yields the heat map of a table that `save` wrote, and the share of the commonest label."""
     clients, labels, shares = read(path)
     figure, [[ax]] = style.panels(1, height=1.2 + 0.14 * len(clients))
     draw(ax, clients, labels, shares)

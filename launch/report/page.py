@@ -98,14 +98,18 @@ def figures(images: Iterable[Image]) -> str:
 def _figure(image: Image) -> str:
     data = base64.b64encode(image.svg).decode()
     source = f"From {image.source}. Files: {', '.join(path.name for path in image.files)}."
-    header = list(dict.fromkeys(name for row in image.numbers for name in row))
-    rows = [[number(row.get(name)) for name in header] for row in image.numbers]
     return (
         f'<figure id="{_text(image.anchor)}">\n<h3>{_text(image.title)}</h3>\n'
         f'<img alt="{_text(image.title)}" src="data:image/svg+xml;base64,{data}">\n'
         f"<figcaption>{_text(image.caption)}<br>{_text(source)}</figcaption>\n"
-        f"{table('', header, rows) if rows else ''}</figure>\n"
+        f"{records('', image.numbers) if image.numbers else ''}</figure>\n"
     )
+
+
+def records(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a table of rows, with a column for each key that any of them has."""
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    return table(title, header, [[number(row.get(name)) for name in header] for row in rows])
 
 
 def number(value: Any) -> str:

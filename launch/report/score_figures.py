@@ -143,10 +143,9 @@ def _averages(examples: dict[str, _Examples]) -> Drawn:
     width = 0.8 / len(examples)
     places, rows = np.arange(len(_AVERAGES)), []
     for i, (model, look) in enumerate(style.styles(list(examples)).items()):
-        numbers = _numbers(roc_auc.summarize(*examples[model]))
-        bars = ax.barh(places + i * width, [*numbers.values()], width * 0.9, color=look.colour,
-                       hatch=look.hatch, edgecolor="white", label=model)  # fmt: skip
-        ax.bar_label(bars, [f"{value:.4f}" for value in numbers.values()], padding=2, fontsize=6.5)
+        values = [*_numbers(roc_auc.summarize(*examples[model])).values()]
+        bars = ax.barh(places + i * width, values, width * 0.9, label=model, **look.filled)
+        ax.bar_label(bars, [f"{value:.4f}" for value in values], padding=2, fontsize=6.5)
         rows.append({"model": model, **_trust(examples[model])})
     ax.set_yticks(places + width * (len(examples) - 1) / 2, _TITLES)
     ax.invert_yaxis()

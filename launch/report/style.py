@@ -64,6 +64,11 @@ class Style(NamedTuple):
         """A line's options, for `Axes.plot`."""
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
 
+    @property
+    def filled(self) -> dict[str, Any]:
+        """A filled shape's options, for bars and patches."""
+        return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white"}
+
 
 # {label of a series: its style}, the same in all figures of a data set.
 Styles = Mapping[str, Style]
@@ -144,14 +149,6 @@ def point(ax: Axes, x: float, y: float, look: Style, label: str = "", **errors: 
     ax.errorbar(x, y, **options, **_ERRORS)
 
 
-def bars(
-    ax: Axes, x: ArrayLike, heights: ArrayLike, width: float, look: Style, **options: Any
-) -> None:
-    """Draws filled bars."""
-    options |= {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.5}
-    ax.bar(x, heights, width, **options)
-
-
 def density(
     ax: Axes, label: str, values: np.ndarray, limits: tuple[float, float], look: Style
 ) -> None:
@@ -174,8 +171,7 @@ def legend_below(figure: Figure, ax: Axes) -> None:
 
 def legend_of_bars(figure: Figure, looks: Styles) -> None:
     """Puts a legend of filled shapes under all axes."""
-    filled = functools.partial(Patch, edgecolor="white")
-    legend_of(figure, {n: filled(facecolor=x.colour, hatch=x.hatch) for n, x in looks.items()})
+    legend_of(figure, {name: Patch(**look.filled) for name, look in looks.items()})
 
 
 def legend_of(figure: Figure, entries: Mapping[str, Any]) -> None:

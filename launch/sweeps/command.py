@@ -25,11 +25,12 @@ from typing import Any, Literal
 from absl import flags
 
 from datasets.models import users_model
+from datasets.options import DataOptions
 from launch.sweeps import data_check, grids, plans, processes, results, slurm
 from launch.sweeps.plans import Plan, SweepTask
 from motley_tff import commandline
 from motley_tff.commandline.progress import TerminalProgress
-from motley_tff.core import errors
+from motley_tff.core import errors, options as options_lib
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
 from motley_tff.experiment import run_directory
@@ -39,9 +40,6 @@ from trainers import option_flags
 FLAGS = flags.FLAGS
 # More runs than this want to be asked for; more than that do not fit in any plan.
 _MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
-# Seconds a run on one core, at the least: in a compiled call (Ditto on School, 500 rounds), and as
-# a process, most of it starting.
-_SECONDS_IN_A_GROUP, _SECONDS_ALONE = 0.3, 10.0
 _OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
 # What a directory is said to hold of where two values would tell a reader nothing.
 _STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
@@ -66,9 +64,6 @@ class SweepOptions(slurm.Resources):
     )  # fmt: skip
     scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
     root_output_dir: str = option("results", "Directory that gets the sweep's directory")
-    data_dir: str | None = option(None, "Directory that holds the data sets and their caches")
-    data_file: str | None = option(None, "A file to read in place of a search in --data_dir")
-    use_synthetic_data: bool = option(False, "Make data up instead; compares with nothing")
     dry_run: bool = option(False, "Print the tasks' commands and run nothing")
     yes: bool = option(False, f"Run more than {_MANY_RUNS} runs, too")
     fixed: Sequence[str] = ()
@@ -76,6 +71,10 @@ class SweepOptions(slurm.Resources):
 
 for _flag in option_flags.make("", [SweepOptions]).values():
     flags.DEFINE_flag(_flag.flag)
+for _option in options_lib.options(DataOptions):
+    if _option.name.flag in ("data_dir", "data_file", "use_synthetic_data"):
+        _option = dataclasses.replace(_option, everyday="")
+        flags.DEFINE_flag(option_flags.flag_of(_option, f"{_option.meaning}.", "").flag)
 flags.DEFINE_multi_string(
     "fixed", [], "FLAG=VALUE for every run, in place of what the grid says, such as "
     "partition=dirichlet:0.9; results are in a directory of their own. May be given several times.",
@@ -85,16 +84,15 @@ flags.DEFINE_multi_string(
 def main(*grid_files: str) -> int:
     """Runs the sweeps of grids' files, one after the other; returns the exit status."""
     options = option_flags.read(SweepOptions, fixed=FLAGS.fixed)
-    root, is_dry = options.root_output_dir, options.dry_run
+    root, is_synthetic = options.root_output_dir, FLAGS.use_synthetic_data
     # Processes have other working directories.
-    data_dir, data_file = _absolute(options.data_dir), _absolute(options.data_file)
-    seeds, is_synthetic = options.seeds, options.use_synthetic_data
+    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
     plan_of = {
-        name: Plan(grid, seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
+        name: Plan(grid, options.seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
         for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
-    _check_size(plan_of, may_be_large=options.yes or is_dry)
-    if is_dry:
+    _check_size(plan_of, may_be_large=options.yes or options.dry_run)
+    if options.dry_run:
         for name, plan in plan_of.items():
             for task in plan.tasks:
                 print(f"# task {task.name}: {len(task.runs)} runs")
@@ -170,19 +168,14 @@ def _model_dir(grid: grids.Grid) -> str | None:
 
 def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
     """Asks before sweeps that would take very long."""
-    for name, plan in plan_of.items():
-        if plan.num_runs > _TOO_MANY_RUNS:
-            raise UserError(name, f"{plan.num_runs} runs", f"at most {_TOO_MANY_RUNS}")
-    if may_be_large or sum(plan.num_runs for plan in plan_of.values()) <= _MANY_RUNS:
-        return
-    days, counts = 0.0, list[str]()
-    for name, plan in plan_of.items():
-        seconds = _SECONDS_IN_A_GROUP if plans.is_grouped(plan.grid) else _SECONDS_ALONE
-        days += plan.num_runs * seconds / 86400
-        settings = f"{plan.grid.num_points} settings x {plan.num_seeds} seeds"
-        counts.append(f"{name}: {settings} are {plan.num_runs} runs")
-    work = f"{'; '.join(counts)}, {days:.2g} days of one core or more"
-    raise UserError("", work, f"at most {_MANY_RUNS}", "give --yes to run them, or fewer values")
+    most = _TOO_MANY_RUNS if may_be_large else _MANY_RUNS
+    if sum(plan.num_runs for plan in plan_of.values()) > most:
+        work = "; ".join(
+            f"{name}: {p.grid.num_points} settings x {p.num_seeds} seeds are {p.num_runs} runs"
+            for name, p in plan_of.items()
+        )
+        advice = "try fewer values" + ("" if may_be_large else ", or give --yes")
+        raise UserError("", work, f"at most {most} runs", advice)
 
 
 @contextlib.contextmanager
@@ -242,7 +235,7 @@ def _run_tasks(plan: Plan, directory: pathlib.Path, options: SweepOptions) -> No
     def count(task: SweepTask, content: dict[str, Any]) -> None:
         if not content.get("has_begun", True):
             where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
-            raise UserError(where, advice="mend that, and give the same command to go on")
+            raise UserError(where, advice="correct that, then give the same command to continue")
         failed[0] += sum(row["status"] == "failed" for row in content["runs"])
         progress.advance(len(task.runs), failed=failed[0])
 

@@ -118,7 +118,7 @@ class Grid:
         """How many combinations there are."""
         return math.prod(map(len, self.grid.values())) * max(1, len(self.settings))
 
-    @property
+    @functools.cached_property
     def points(self) -> list[dict[str, str]]:
         """The combinations, `{flag: value}`; the last flag turns fastest."""
         combined = list(itertools.product(*self.grid.values()))
@@ -235,7 +235,7 @@ def _at(place: object) -> Iterator[None]:
 
 def _refuse_sweeps_own(flag: str) -> None:
     if flag in _SWEEP_FLAGS:
-        raise UserError(f"--{flag}", "what motley_sweep itself says", advice="leave it out")
+        raise UserError(f"--{flag}", "a flag that motley_sweep sets itself", advice="leave it out")
 
 
 def fixed_flags(texts: Sequence[str]) -> dict[str, str]:
@@ -289,14 +289,12 @@ def _compose(path: pathlib.Path) -> yaml.Node:
         near = difflib.get_close_matches(path.name.removesuffix(".yaml"), shipped, 1)
         advice = f"did you mean {shipped[near[0]]}?" if near else ""
         raise UserError("", f"nothing to read ({error.strerror})", expected, advice) from error
-    except UnicodeDecodeError as error:
-        raise UserError("", f"no UTF-8 text ({error})", expected) from error
     except RecursionError as error:
         raise UserError("", "mappings that nest far too deeply", expected) from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         where = f"line {mark.line + 1}" if mark else ""
-        raise UserError(where, f"no YAML ({problem or error})", expected) from error
+        raise UserError(where, f"no YAML in UTF-8 ({problem or error})", expected) from error
     if node is None:
         raise UserError("", "an empty file", f"the keys {', '.join(_REQUIRED)} and grid")
     return node
@@ -350,7 +348,7 @@ def _read_list(node: yaml.Node, form: Any, name: str, where: str) -> tuple[Any, 
     for item in node.value:
         content = _read(item, form, name if is_values else "a setting")
         if (number(content) if is_values else content) in map(number, items):
-            again = f"{content if is_values else 'a setting'} a second time"
+            again = f"{content if is_values else 'the same setting'} twice"
             raise UserError(f"line {item.start_mark.line + 1} {name}", again, advice=_ONE_TOO_MANY)
         items.append(content)
     return tuple(items)
@@ -390,7 +388,7 @@ def _check_places(grid: Grid) -> None:
             _refuse_sweeps_own(flag)
             other = sections.setdefault(flag, section)
             if other != section and (other, section) != ("fixed", "settings"):
-                both = f"it in {other} and in {section}"
+                both = f"the same flag in {other} and in {section}"
                 raise UserError(f"--{flag}", both, advice=_ONE_TOO_MANY)
 
 
@@ -405,7 +403,7 @@ def _check_optimizers(grid: Grid) -> None:
             continue
         choice, name = parameter.choice, optimizer_flags.first_name(flag)
         if section != "settings" and names.setdefault(name, flag) != flag:
-            both = f"--{names[name]}, its other name, too"
+            both = f"the same flag under its other name, --{names[name]}"
             raise UserError(f"line {line} --{flag}", both, advice=_ONE_TOO_MANY)
         chosen = {grid.optimizer(choice, {**grid.fixed, **setting}): None}
         if section != "settings":

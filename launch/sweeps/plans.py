@@ -34,9 +34,9 @@ _STACKED_DATASETS = ("school", "vehicle")
 TRACED = (
     "client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda",
 )  # fmt: skip
-# {what a run has beside its algorithm: its fields that a group does not have}. A group has all
-# others, and those of algorithms; a new field that `train_group` does not read belongs here. Of
-# backends and of a `RunConfig` itself it has none: it is one call of the vectorized backend.
+# {dataclass: its fields that `train_group` does not read}: a grid with one of these flags is run by
+# its trainer, as is one with a flag of a dataclass that is not listed (backends, `RunConfig`). The
+# other fields of these, and all of algorithms, may be in a group. Add new fields here.
 _ALONE: Mapping[type, tuple[str, ...]] = {
     # A group's rounds and evaluations have all silos.
     LoopConfig: (
@@ -120,18 +120,13 @@ class Plan:
         return self.grid.num_points * self.num_seeds
 
     @functools.cached_property
-    def points(self) -> list[dict[str, str]]:
-        """The combinations of the grid's values, `{flag: value}`."""
-        return self.grid.points
-
-    @functools.cached_property
     def tasks(self) -> list[SweepTask]:
         """All tasks, in a fixed order: runs of their own go seed by seed, more seeds come last."""
         if not is_grouped(self.grid):
-            runs = (SweepRun(p, seed) for seed in self.seeds for p in range(len(self.points)))
+            runs = (SweepRun(p, seed) for seed in self.seeds for p in range(self.grid.num_points))
             return [SweepTask(number, (run,), None) for number, run in enumerate(runs)]
-        numbers = {_key(point): number for number, point in enumerate(self.points)}
-        groups = run_groups.group(self.points, self.seeds, TRACED, max_settings(self.grid))
+        numbers = {_key(point): number for number, point in enumerate(self.grid.points)}
+        groups = run_groups.group(self.grid.points, self.seeds, TRACED, max_settings(self.grid))
         tasks: list[SweepTask] = []
         for group in groups:
             points = [numbers[_key({**group.fixed, **setting})] for setting in group.settings]
@@ -149,9 +144,9 @@ class Plan:
             **({"data_dir": self.data_dir} if self.data_dir else {}),
             **({"data_file": self.data_file} if self.data_file else {}),
             **({"use_synthetic_data": "true"} if self.use_synthetic_data else {}),
-            **self.grid.fixed_of(self.points[run.point]),
+            **self.grid.fixed_of(self.grid.points[run.point]),
             **{flag: ",".join(values) for flag, values in self.grid.inside.items()},
-            **self.points[run.point],
+            **self.grid.points[run.point],
         }
         return [f"--{flag}={value}" for flag, value in flags.items()]
 
@@ -208,7 +203,7 @@ def load(directory: pathlib.Path) -> Plan:
         return from_record(json.loads((directory / "run.json").read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         expected = "run.json, which says what to train"
-        advice = "start motley_sweep without --dry_run: it writes that, and starts its tasks"
+        advice = "start motley_sweep without --dry_run: it writes the file and starts the tasks"
         raise UserError(str(directory), None, expected, advice) from error
 
 
@@ -218,8 +213,9 @@ def from_record(record: Mapping[str, Any]) -> Plan:
     """
     plan = record["plan"]
     if plan.get("form") != _FORM:
-        other, expected = "a sweep that another version of motley_sweep began", "one of this"
-        raise UserError("", other, expected, "go on with that version, or begin the sweep anew")
+        other = "a sweep that another version of motley_sweep began"
+        advice = "continue with that version, or begin the sweep anew in another directory"
+        raise UserError("", other, "one that this version began", advice)
     sections = {
         name: {flag: tuple(v) if isinstance(v, list) else v for flag, v in plan["grid"][name]}
         for name in grids.SECTIONS

@@ -93,8 +93,8 @@ def load(path: pathlib.Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        expected, advice = "what motley_sweep writes", "take it away to run it again"
-        raise UserError(str(path), f"what cannot be read ({error})", expected, advice) from error
+        kind, expected = f"a file that cannot be read ({error})", "what motley_sweep writes"
+        raise UserError(str(path), kind, expected, "remove it to run its task again") from error
     return content
 
 
@@ -106,16 +106,14 @@ def _check(content: Any) -> None:
         raise ValueError(f"expected numbers or text for {', '.join(_TASK_COLUMNS[2:])}")
     float(content.get("seconds", 0.0))
     for row in content["runs"]:
-        always = (row["run_id"], row["status"], row["reason"])
-        if not all(isinstance(cell, str) for cell in (*always, *row.values())):
+        always = {"run_id", "status", "reason"}
+        needed = {*always, *_OF_RUN, *_NUMBERS} if row["status"] == "finished" else always
+        if not needed <= row.keys() <= {*always, *_OF_RUN, *_NUMBERS}:
+            raise ValueError(f"a run has {', '.join(row)}, expected {', '.join(sorted(needed))}")
+        if not all(isinstance(cell, str) for cell in row.values()):
             raise ValueError("expected text in runs")
-        if unknown := row.keys() - {"run_id", "status", "reason", *_OF_RUN, *_NUMBERS}:
-            raise ValueError(f"a run has {', '.join(sorted(unknown))}, of which nothing is known")
-        if row["status"] == "finished":
-            if lacking := [name for name in (*_OF_RUN, *_NUMBERS) if name not in row]:
-                raise ValueError(f"a finished run lacks {', '.join(lacking)}")
-            for name in _NUMBERS:
-                float(row[name] or "nan")
+        for name in needed.intersection(_NUMBERS):
+            float(row[name] or "nan")
 
 
 def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:
@@ -154,7 +152,8 @@ def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) 
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
         names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
-        digests, advice = " and ".join(sorted(files)), f"give one {names[0]} and another {names[1]}"
+        digests = f"runs on different data files: {' and '.join(sorted(files))}"
+        advice = f"give the same {names[0]} every time, and begin anew in another {names[1]}"
         raise UserError(str(directory), digests, "the same data files in all runs", advice)
 
 
@@ -231,7 +230,7 @@ def _write_clients(directory: pathlib.Path, plan: Plan, point: int | None) -> No
         table = clients_path(directory, task, run)
         for client in csv_files.read(table):
             if not {"run_id", "round", "split"} <= client.keys():
-                lack, advice = "no run_id, round or split", "take it away to run it again"
+                lack, advice = "no run_id, round or split", "remove it to run its task again"
                 raise UserError(str(table), lack, advice=advice)
             key = (client["run_id"], client["round"])
             if key == (run.run_id, row["round"]) and client["split"] in SPLITS:

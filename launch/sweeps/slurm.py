@@ -1,7 +1,7 @@
 """The scheduler of a cluster: Slurm, through submitit. A task is a job of an array.
 
 A job that is pre-empted or runs out of time (SIGTERM; SIGUSR1 90 seconds before the limit) lets its
-trainer write a checkpoint and goes back into the queue; the next start goes on from there.
+trainer write a checkpoint and goes back into the queue; its next start resumes from there.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", "USR1")
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a job asks for; None: left to Slurm. One at its time limit goes on in another job."""
+    """What a job asks for; Slurm decides what is None. A job at its time limit continues later."""
 
     cpus_per_task: int = option(1, "Cores for each task", lower=1)
     max_parallel: int | None = option(
@@ -96,8 +96,8 @@ def check() -> None:
     missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
     if missing:
         name = errors.name("scheduler")
-        expected = f"a machine of a Slurm cluster; {', '.join(missing)} are not here"
-        raise UserError(name, "slurm", expected, f"go to such, or give {name}=local")
+        expected = f"a machine that has Slurm's programs {', '.join(missing)}"
+        raise UserError(name, "slurm", expected, f"log in to the cluster, or give {name}=local")
 
 
 def run(
@@ -127,22 +127,20 @@ def _submit(
     import submitit  # Takes 80 ms.
 
     executor = submitit.SlurmExecutor(directory / "logs" / "slurm", max_num_timeout=_MAX_REQUEUES)
-    options = (
-        {"mem": f"{round(resources.slurm_memory_gb * 1024)}MB"} if resources.slurm_memory_gb else {}
-    )
-    options |= {"partition": resources.slurm_partition} if resources.slurm_partition else {}
+    memory = resources.slurm_memory_gb
     executor.update_parameters(
         job_name=name, time=max(1, round(60 * resources.slurm_hours)),
         cpus_per_task=resources.cpus_per_task,
         array_parallelism=resources.max_parallel or len(tasks), stderr_to_stdout=True,
-        additional_parameters={"requeue": True}, **options,
+        additional_parameters={"requeue": True}, partition=resources.slurm_partition,
+        mem=f"{round(memory * 1024)}MB" if memory else None,
     )  # fmt: skip
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Says once more what it raises.
             jobs = executor.map_array(Job(str(directory)), [task.number for task in tasks])
     except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
         messages = re.findall(r"sbatch: error: (.*)", str(error)) or [str(error)]
-        advice = "see --slurm_partition, --slurm_hours, --slurm_memory_gb and --cpus_per_task"
+        advice = "check --slurm_partition, --slurm_hours, --slurm_memory_gb and --cpus_per_task"
         raise UserError("Slurm", f"jobs that it refuses ({messages[0]})", advice=advice) from error
     return [job.job_id for job in jobs]
 
@@ -195,7 +193,8 @@ def _cancel_leftovers(name: str) -> None:
     while True:
         answer = _squeue(f"--name={name}", "--format=%i")
         if answer.returncode:
-            raise UserError("Slurm", f"no answer ({answer.stderr.strip()})", advice="start it")
+            answered = f"no answer ({answer.stderr.strip()})"
+            raise UserError("Slurm", answered, advice="check that its controller, slurmctld, runs")
         if not answer.stdout.split():
             return
         commandline.raise_if_ended()

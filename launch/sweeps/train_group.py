@@ -1,4 +1,4 @@
-"""The process of one task: trains a group of a sweep's runs in compiled calls and keeps the rows.
+"""The process of one task: trains a group of a sweep's runs in compiled calls and writes its rows.
 
     python -m launch.sweeps.train_group DIRECTORY TASK
 
@@ -62,9 +62,7 @@ class GroupTraining:
 
     def run(self) -> None:
         """Trains, takes each run's best round, and writes the results."""
-        metric = self._first.metric
-        # {run: its best round}, in the task's order.
-        best = dict(zip(self._task.runs, self._best_rounds(), strict=True))
+        metric, best = self._first.metric, self._best_rounds()
         rows = []
         for run, scored in best.items():
             if scored.has_diverged:
@@ -111,36 +109,27 @@ class GroupTraining:
 
         return grid.warm_starts(self._tasks, group, build, models, before.total_rounds)
 
-    def _best_rounds(self) -> list[Any]:
-        """Returns each run, in the order of the task, after its round of best validation mean."""
+    def _best_rounds(self) -> dict[SweepRun, Any]:
+        """Returns each run, in the order of the task, after the round that a trainer reports."""
         from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
 
-        best: dict[tuple[Any, ...], tuple[float, Any]] = {}
-        loop = self._run.loop
-        interval = loop.rounds_per_evaluation if self._flags.selects_round else None
+        loop, settings = self._run.loop, self._group.settings
+        keys = [(*setting.values(), seed) for setting in settings for seed in self._group.seeds]
+        runs = dict(zip(keys, self._task.runs, strict=True))
+        summaries: dict[SweepRun, list[dict[str, str]]] = {run: [] for run in self._task.runs}
+        best: dict[SweepRun, Any] = {}
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
-            loop.total_rounds, interval, self._diverged,
+            loop.total_rounds, loop.rounds_per_evaluation if self._flags.selects_round else None,
+            self._diverged,
         ):  # fmt: skip
-            run, mean = (*scored.setting.values(), scored.seed), self._validation(scored.scores)
-            before, _ = best.get(run, (np.nan, None))
-            # A round whose mean is not finite gives way to any other, as in a trainer; a training
-            # loss that is not ends the run there, whatever it was before.
-            if scored.has_diverged or np.isnan(before) or mean > before:
-                best[run] = mean, scored
-        settings = [tuple(setting.values()) for setting in self._group.settings]
-        return [best[(*setting, seed)][1] for setting in settings for seed in self._group.seeds]
-
-    def _validation(self, scores: Mapping[str, Any]) -> float:
-        """Returns the validation mean as tables have it, made such that higher is better."""
-        metric = self._first.metric
-        values = scores["valid"].values[metric.name].astype(np.float64)
-        chosen = candidates.choose(values, metric.higher_is_better, *self._choice)
-        taken = candidates.take(values, chosen)
-        if np.isinf(taken).any():
-            return float("nan")
-        mean = float(csv_files.cell(np.nanmean(taken)) or "nan")
-        return mean if metric.higher_is_better else -mean
+            run = runs[(*scored.setting.values(), scored.seed)]
+            summaries[run] += self._rows(run, scored, "summary")
+            chosen = candidates.best_round(summaries[run], self._first.metric.higher_is_better)
+            # A training loss that is not finite ends the run there, whatever it was before.
+            if scored.has_diverged or chosen == str(scored.round_number):
+                best[run] = scored
+        return best
 
     def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""

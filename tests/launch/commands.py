@@ -6,6 +6,7 @@ with opened("launch.rerun", "RUN") as rerun:
 """
 
 import contextlib
+import csv
 import functools
 import importlib
 import io
@@ -16,6 +17,12 @@ from absl.testing import flagsaver
 
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
+
+
+def rows(path):
+    """Returns the rows of a CSV, their cells as text."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 @contextlib.contextmanager

@@ -176,7 +176,6 @@ def machine(checks, monkeypatch):
     ("group", "limits", "words"),
     [
         ("0::/job/step", {"job": 2**31, "job/step": "max"}, " (limited to 2.0 GiB), "),
-        ("0::/job/step", {"job": 2**31, "job/step": 2**30}, " (limited to 1.0 GiB), "),
         ("9:cpu:/\n0::/", {"": 2**30}, " (limited to 1.0 GiB), "),
         ("0::/job", {"job": 2**60}, " GiB of memory, "),
         ("0::/job", {}, " GiB of memory, "),
@@ -195,7 +194,6 @@ def test_the_smallest_memory_limit_of_all_groups_is_told(machine, group, limits,
     [
         ("fma avx avx2", {}, True),
         ("fma avx2 avx512f avx512_vnni", {}, False),
-        ("fma avx2 avx_vnni", {}, False),
         ("fma avx avx2", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False),
         (None, {}, False),
     ],

@@ -1,6 +1,5 @@
 """motley_generative as a user runs it."""
 
-import csv
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 
 from launch.generative import sets as sets_lib, tables
 from motley_tff.metrics.generative import client_features, scores
-from tests.launch import generated_runs
+from tests.launch import commands, generated_runs
 from tests.trainers import programs
 
 
@@ -32,11 +31,6 @@ def _flags(files, *generated):
     return [f"--clients={files / 'clients.npz'}", *(f"--generated={files / g}" for g in generated)]
 
 
-def _rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_scores_and_ranks(tmp_path):
     """Clients of mean -2 and 2, variance 1; what is generated is the right one, and all."""
     left, right = np.array([[-3.0], [-1]]), np.array([[1.0], [3]])
@@ -47,7 +41,7 @@ def test_scores_and_ranks(tmp_path):
         *_flags(tmp_path, "right.npz", "all.npz"), "--num_neighbors=1",
         f"--output={tmp_path / 'table.csv'}",
     ).stdout  # fmt: skip
-    of_right, of_all = _rows(tmp_path / "table.csv")
+    of_right, of_all = commands.rows(tmp_path / "table.csv")
     assert (of_right["generated"], of_all["generated"]) == ("right", "all")
     assert tuple(of_right) == (*scores.COLUMNS, "source", "file")
     assert of_right["features"] == "as given" and of_right["file"] == str(tmp_path / "right.npz")
@@ -60,23 +54,6 @@ def test_scores_and_ranks(tmp_path):
         cells = [float(row[name]) for row in (of_right, of_all)]
         assert cells == pytest.approx([right, every], abs=1e-6), name
     assert f"{apart:.5g} (2)       8 (2)" in printed and "kid 0 of 1, kid_biased 0 of 1" in printed
-
-
-def test_markdown_without_neighbours_and_a_name_that_is_no_formula(files, tmp_path):
-    output = tmp_path / "table.md"
-    generated_runs.score(
-        *_flags(files, "middle.npz", "=wide.npz"), "--num_neighbors=0", f"--output={output}"
-    )
-    text = output.read_text()
-    for word in ("middle", "=wide", "fid_all", "kid_biased_avg_rank"):
-        assert word in text
-    assert "recall" not in text
-    *table, note, of_sizes = filter(None, text.splitlines())
-    assert all(line.startswith("|") for line in table)
-    assert of_sizes.startswith("sets have 9 to 40 examples")
-    assert "fid of =wide is too high: fewer than 10 examples a feature, of 2" in note
-    generated_runs.score(*_flags(files, "=wide.npz"), f"--output={tmp_path / 'table.csv'}")
-    assert (tmp_path / "table.csv").read_text().splitlines()[1].startswith("'=wide,")
 
 
 def test_classes_are_those_of_the_examples_that_are_scored(capsys):
@@ -116,7 +93,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     printed = generated_runs.score(
         *flags, "--resamples=3", "--num_neighbors=2", f"--output={output}"
     ).stdout
-    rows = _rows(output)
+    rows = commands.rows(output)
     assert [row["generated"] for row in rows[:3]] == ["one round 0", "one round 2", "one round 10"]
     assert [(row["source"], row["series"], row["parameter"]) for row in rows[3:]] == [
         ("checkpoint", "two", n) for n in ("0", "2", "10")
@@ -127,7 +104,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     assert "note: sets have 40 to 50 examples" in printed and " ± " in printed
     flags += ["--num_examples=30"]
     printed = generated_runs.score(*flags, "--num_neighbors=0", f"--output={output}").stdout
-    rows = _rows(output)
+    rows = commands.rows(output)
     assert [row["num_examples"] for row in rows] == ["30"] * 6
     assert "sets have" not in printed and "fid_all_std" not in rows[0]
 
@@ -136,7 +113,7 @@ def test_checkpoints_of_runs(runs, tmp_path):
     ("flags", "words"),
     [
         (["--run={}", "--features=pca:2"], ": found no generated/round_*.npz"),
-        (["--run={}/one"], "--run: found pictures, "),
+        (["--run={}/one"], "--run: found neither, expected --features or --inception_weights"),
         (["--run={}/one", "--features=pca:2", "--num_examples=41"],
          "--num_examples=41: expected at most the 40 that one round 0 has"),
         (["--run={}/one", "--run={}/one/", "--features=pca:2"], "/one: found this path twice"),
@@ -144,11 +121,8 @@ def test_checkpoints_of_runs(runs, tmp_path):
          "one round 0.npy: found the name of a checkpoint of --run=one"),
         (["--run={}/one", "--run={}/none", "--features=pca:2"], "none/generated/clients.npz"),
         (["--run={}/one", "--run={}/other", "--features=pca:2"],
-         "/other/generated/clients.npz: found other clients"),
+         "/other/generated/clients.npz: found pictures of other clients"),
         (["--run={}/one", "--features={}/two"],
-         "/one: found a run with --dataset_name=mnist"),
-        (["--clients={}/one/generated/clients.npz",
-          "--generated={}/one/generated/round_00000.npz", "--features={}/two"],
          "/one: found a run with --dataset_name=mnist"),
         (["--clients={}/link.npz", "--generated={}/one/generated/round_00000.npz",
           "--features={}/two"],
@@ -169,36 +143,18 @@ def test_bad_runs_are_one_line(tmp_path, flags, words):
     assert words in generated_runs.score(*(flag.format(runs) for flag in flags), status=2).stderr
 
 
-def test_clients_of_one_example_are_noted(files, tmp_path):
-    arrays = dict(np.load(files / "clients.npz"))
-    np.savez(tmp_path / "clients.npz", single=np.zeros((1, 2)), **arrays)
-    flags = [f"--clients={tmp_path / 'clients.npz'}", f"--generated={files / 'middle.npz'}"]
-    printed = generated_runs.score(*flags, f"--output={tmp_path / 'table.csv'}").stdout
-    assert "note: fid_avg and kid_avg are undefined: 1 client (single)" in printed
-    (row,) = _rows(tmp_path / "table.csv")
-    assert row["kid_avg"] == row["fid_avg_rank"] == "" and row["kid_biased_avg"] and row["kid_all"]
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ([], "--clients: found nothing, expected --clients=FILE, or --run=DIR"),
         (["--clients={}/clients.npz"], "--generated: found nothing"),
         (["--clients={}/none.npz", "--generated={}/middle.npz"], "none.npz cannot be read"),
-        (["--generated={}/wide.npz"], "wide.npz: found 3 features, expected 2"),
         (["--generated={}/middle.npz", "--generated={}/middle.npz"], "found this path twice"),
-        (["--generated={}/middle.npz", "--features=pca:2"], "[left]: found an array [30, 2], exp"),
-        (["--generated={}/middle.npz", "--features=pca:x"], "with a whole number, such as pca:64"),
         (["--generated={}/middle.npz", "--features={}"], "expected pca:K, or the directory of a"),
-        (
-            ["--generated={}/middle.npz", "--features=pca:2", "--inception_weights=x"],
-            "--features: ",
-        ),
+        (["--generated={}/wide.npz", "--features=pca:2", "--inception_weights=x"], "--features: "),
         (["--generated={}/middle.npz", "--classifier={}"], "--classifier={}: expected the direct"),
         (["--generated={}/middle.npz", "--num_neighbors=40"], "middle: found 40 examples"),
         (["--generated={}/middle.npz", "--output=table.txt"], "ends in .csv, .md, .tex"),
-        (["--generated={}/middle.npz", "--output={}/no/table.md"], "--output={}/no/table.md: "),
-        (["--generated={}/middle.npz", "--output={}/clients.npz/x.md"], "clients.npz/x.md: "),
     ],
 )
 def test_bad_input_is_one_line(files, flags, words):

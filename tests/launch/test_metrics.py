@@ -1,6 +1,5 @@
 """motley_metrics as a user starts it, on real small runs and on files made by hand."""
 
-import csv
 import json
 import resource
 import subprocess
@@ -33,11 +32,6 @@ def motley_metrics():
             return command.refused(*arguments) if fails else command(*arguments)[1]
 
         yield run
-
-
-def _rows(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _printed(stdout):
@@ -76,11 +70,11 @@ def test_a_run_gives_its_own_summary(motley_metrics, tmp_path, trainer, flags):
         run(tmp_path, "run", "--total_rounds=2", "--backend=sequential", *flags)
     output = tmp_path / "again.csv"
     motley_metrics(tmp_path / "run", "--round=all", f"--output={output}")
-    expected = _rows(tmp_path / "run" / "summary.csv")
+    expected = commands.rows(tmp_path / "run" / "summary.csv")
     # What was communicated is no function of the clients.
     known = [c for c in expected[0] if not c.startswith("bytes_")]
     assert set(metrics.POPULATION) < set(known)
-    again = _rows(output)
+    again = commands.rows(output)
     # Columns of clusters and references, of which a run on schools knows nothing, may be left out.
     assert [{c: row.get(c, "") for c in known} for row in again] == [
         {c: row[c] for c in known} for row in expected
@@ -90,7 +84,7 @@ def test_a_run_gives_its_own_summary(motley_metrics, tmp_path, trainer, flags):
 
 def test_the_last_round_and_chosen_ones(motley_metrics, tmp_path):
     run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, 0.25)})
-    rows = _rows(run / "clients.csv")
+    rows = commands.rows(run / "clients.csv")
     earlier = [{**row, "round": 1, "split": "valid", "personalized": 0.5} for row in rows]
     csv_files.append(run / "clients.csv", list(rows[0]), earlier)
     last = _printed(motley_metrics(run))
@@ -113,19 +107,10 @@ def test_leaf_has_a_baseline_only(motley_metrics, tmp_path):
     )
     stdout = motley_metrics(path, f"--output={tmp_path / 'out.csv'}")
     assert "one model, called the baseline" in stdout
-    (row,) = _rows(tmp_path / "out.csv")
+    (row,) = commands.rows(tmp_path / "out.csv")
     assert (row["round"], row["split"], row["num_clients"]) == ("2", "test", "2")
     assert (row["baseline_mean"], row["baseline_example_weighted_mean"]) == ("0.5", "0.625")
     assert not any(name.startswith(("personalized", "pct", "delta")) for name in row)
-
-
-def test_diverged_clients_are_counted(motley_metrics, tmp_path):
-    run = _run(tmp_path, "r", {"d:a": (0.5, 0.75), "d:b": (0.5, np.nan)})
-    stdout = motley_metrics(run)
-    assert "the personalized model of 1 clients diverged" in stdout
-    printed = _printed(stdout)
-    assert printed["num_diverged"] == ["1"] and printed["personalized_mean"] == ["0.75"]
-    assert printed["pct_clients_hurt"] == ["50"]
 
 
 # --- foreign files --------------------------------------------------------------------------------
@@ -137,7 +122,7 @@ def test_a_foreign_file_in_every_form(motley_metrics, tmp_path):
     columns = "--columns=client=user,baseline=G,personalized=P"
     flags = (path, columns, "--higher_is_better", f"--global={path}")
     motley_metrics(*flags, f"--output={tmp_path / 'clients.csv'}", "--per_client")
-    rows = _rows(tmp_path / "clients.csv")
+    rows = commands.rows(tmp_path / "clients.csv")
     assert [row["client_id"] for row in rows] == ["'=cmd", "'@b|*x*", "-3"]
     assert [row["quantum"] for row in rows] == ["0.25", "-0.25", "0"]
     assert {row["run_id"] for row in rows} == {"'=1+1"}
@@ -201,7 +186,6 @@ def test_a_foreign_file_with_empty_cells(motley_metrics, tmp_path):
     [
         (("--round=first",), "--round=first: expected last, all or a whole number"),
         (("--round=" + "9" * 5000,), "expected last, all or a whole number"),
-        (("--output=/nowhere/x.csv",), "--output=/nowhere/x.csv: "),
         (("--output=table.xls",), "ends in .csv, .md, .tex"),
         (("--per_client",), "--per_client: found no --output"),
         (("--per_client", "--output=x.csv"), "--per_client: expected --compare, --global"),
@@ -240,7 +224,7 @@ def test_compare(motley_metrics, tmp_path):
     assert "same 3 test: no client differs from first" in stdout
     output = tmp_path / "out.csv"
     motley_metrics(first, other, "--compare", "--per_client", f"--output={output}")
-    assert _rows(output) == [
+    assert commands.rows(output) == [
         {"split": "test", "client_id": "d:a", "first": "0.5", "other": "0.875"},
         {"split": "test", "client_id": "d:b", "first": "0.5", "other": "0.25"},
     ]
@@ -310,7 +294,7 @@ def test_seeds_are_compared_each_with_itself(motley_metrics, tmp_path):
 def test_splits_that_not_all_runs_have(motley_metrics, tmp_path):
     first = _run(tmp_path, "one", {"d:a": (0.5, 0.75)})
     two = _run(tmp_path, "two", {"d:a": (0.5, 0.25)})
-    rows = _rows(two / "clients.csv")
+    rows = commands.rows(two / "clients.csv")
     csv_files.append(two / "clients.csv", list(rows[0]), [{**rows[0], "split": "valid"}])
     stdout = motley_metrics(first, two, "--compare")
     assert _printed(stdout)["split"] == ["test", "test"] and "split valid: not in one" in stdout
@@ -337,14 +321,14 @@ def test_quantum_of_improvement(motley_metrics, tmp_path):
     output = tmp_path / "out.csv"
     flags = (run, f"--global={whole}", f"--local={local}", f"--output={output}")
     stdout = motley_metrics(*flags)
-    (row,) = _rows(output)
+    (row,) = commands.rows(output)
     # F = 0.75 - 0.5, 0.25 - 0.75, 1 - 0.75.
     names = ("num_clients", "num_left_out", "pui", "mpi", "mpd", "jain_index_improved")
     assert [row[name] for name in names] == ["3", "1", "66.6666667", "0.25", "0.5", "1"]
     assert "mine test: 1 clients are not in all runs" not in stdout  # Columns go by their part.
     assert "personalized test: 1 clients are not in all runs and left out: d:d" in stdout
     motley_metrics(*flags, "--per_client")
-    assert [(r["client_id"], r["local"], r["quantum"]) for r in _rows(output)] == [
+    assert [(r["client_id"], r["local"], r["quantum"]) for r in commands.rows(output)] == [
         ("d:a", "0.25", "0.25"), ("d:b", "0.75", "-0.5"), ("d:c", "0.75", "0.25")
     ]  # fmt: skip
     # Without --local: F = P - G, and nobody is worse when b and d are left out.
@@ -369,14 +353,17 @@ def test_roc_auc(motley_metrics, tmp_path):
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, names, rows)
     stdout = motley_metrics(path, f"--output={output}")
-    baseline, personalized = _rows(output)
+    baseline, personalized = commands.rows(output)
     # Pairs of all: 0.5 beats 2 negatives, 0.9 and 0.8 beat 3, 0.3 beats 1.
     assert baseline["pooled"] == "0.75" and personalized["pooled"] == "1"
     assert baseline["mean_over_clients"] == "0.75" and baseline["weighted_by_pairs"] == "0.75"
     assert baseline["weighted_by_negatives"] == "0.666666667"
     assert baseline["num_one_class_clients"] == "1" and "1 clients have one class only" in stdout
     motley_metrics(path, "--per_client", f"--output={output}")
-    cells = [(r["client_id"], r["model"], r["roc_auc"], r["num_positives"]) for r in _rows(output)]
+    cells = [
+        (r["client_id"], r["model"], r["roc_auc"], r["num_positives"])
+        for r in commands.rows(output)
+    ]
     assert cells[:3] == [
         ("d:a", "baseline", "0.5", "1"), ("d:b", "baseline", "1", "2"), ("d:c", "baseline", "", "1")
     ]  # fmt: skip
@@ -401,44 +388,22 @@ def test_secure_averages_are_the_averages(motley_metrics, tmp_path):
         for name, share in (("a", 1), ("b", 2), ("of nobody", 0))
         for i in range(60)
     ]  # fmt: skip
+    # A client whose scores are not finite is in neither.
+    rows = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
     path, output = tmp_path / "scores.csv", tmp_path / "out.csv"
     csv_files.write(path, columns_lib.names("scores"), rows)
     motley_metrics(path, "--secure_average", f"--output={output}")
-    averages = _rows(output)
-    assert [(row["class"], row["model"]) for row in averages][2:4] == [
-        ("b", "baseline"), ("b", "personalized")
-    ]  # fmt: skip
+    averages = commands.rows(output)
     for name in metrics_tables.SECURE:
         plain = name.removeprefix("secure_")
         assert [row[name] for row in averages[4:]] == ["", ""]
         pairs = [(float(row[name]), float(row[plain])) for row in averages[:4]]
         assert all(secure == pytest.approx(exact, abs=1e-6) for secure, exact in pairs)
-    # A client whose scores are not finite is in neither.
-    lost = [{**row, "baseline_score": None} if row["client_id"] == "d:1" else row for row in rows]
-    csv_files.write(path, columns_lib.names("scores"), lost)
-    motley_metrics(path, "--secure_average", f"--output={output}")
-    averages = _rows(output)
-    secure, plain = (float(averages[0][f"{p}mean_over_clients"]) for p in ("secure_", ""))
-    assert secure == pytest.approx(plain, abs=1e-6) and averages[0]["num_diverged"] == "1"
-    assert metrics_tables.secure_averages([]) == []
     clients = _run(tmp_path, "c", {"d:a": (0.5, 0.75)})
     assert "expected a scores.csv" in motley_metrics(clients, "--secure_average", fails=True)
 
 
 # --- the program ----------------------------------------------------------------------------------
-
-
-def test_help_and_errors_as_a_program(tmp_path):
-    def start(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "launch.metrics.command", *arguments],
-            env=programs.environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    shown = start("--help")
-    assert shown.returncode == 0 and "usage: metrics PATH... [--flag=value ...]" in shown.stdout
-    wrong = start(str(tmp_path / "nowhere"))
-    assert (wrong.returncode, wrong.stdout) == (2, "") and wrong.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

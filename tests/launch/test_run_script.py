@@ -166,15 +166,12 @@ def assert_one_line_and_status_2(process, *words):
     assert process.stdout_text == ""
 
 
-def test_first_use_installs_and_runs(installed):
-    assert installed.first.returncode == 0, installed.first.stderr_text
-    assert installed.first.stdout_text == "hello\n"
+def test_the_first_use_installs_and_the_second_runs_the_sources_of_the_checkout(installed):
+    first = installed.first
+    assert (first.returncode, first.stdout_text) == (0, "hello\n"), first.stderr_text
     assert re.fullmatch(
-        r"motley: first use: installing 2 packages into \.venv .*\n", installed.first.stderr_text
+        r"motley: first use: installing 2 packages into \.venv .*\n", first.stderr_text
     )
-
-
-def test_second_use_is_quiet_and_runs_the_sources_of_the_checkout(installed):
     stamp = installed.root / ".venv" / ".motley-stamp"
     before = stamp.stat().st_mtime_ns
     installed.write("greeting.py", "def hello():\n    print('changed')\n")
@@ -402,16 +399,18 @@ def _hide_pythons(tmp_path, *shown):
     return {"MOTLEY_PYTHON": "", "HOME": str(home), "PATH": str(tools)}
 
 
-def test_no_python_and_none_to_be_had_is_one_line(project, tmp_path):
-    mirror = (tmp_path / "no mirror").as_uri()
-    environment = _hide_pythons(tmp_path, ("uv", UV)) | {"UV_PYTHON_INSTALL_MIRROR": mirror}
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        ([("uv", UV)], ("no CPython 3.11 or 3.10", "MOTLEY_PYTHON")),
+        ([], ("neither uv", "nor a Python 3 with pip")),
+    ],
+)
+def test_no_python_and_none_to_be_had_is_one_line(project, tmp_path, shown, words):
+    environment = _hide_pythons(tmp_path, *shown)
+    environment["UV_PYTHON_INSTALL_MIRROR"] = (tmp_path / "no mirror").as_uri()
     process = project.run("hello", **environment, UV_PYTHON_INSTALL_DIR=str(tmp_path / "pythons"))
-    assert_one_line_and_status_2(process, "no CPython 3.11 or 3.10", "MOTLEY_PYTHON")
-
-
-def test_neither_uv_nor_pip_is_one_line(project, tmp_path):
-    process = project.run("hello", **_hide_pythons(tmp_path))
-    assert_one_line_and_status_2(process, "neither uv", "nor a Python 3 with pip")
+    assert_one_line_and_status_2(process, *words)
 
 
 @pytest.mark.parametrize("on_path", [None, "uv 0.7.2"])

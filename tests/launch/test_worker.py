@@ -1,11 +1,9 @@
 """motley_worker serves trainers, ends when it is told to, and says why it cannot start."""
 
 import contextlib
-import ipaddress
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -44,9 +42,9 @@ def _free_port():
         return free.getsockname()[1]
 
 
-def _start(*flags, prefix=()):
+def _start(*flags):
     return subprocess.Popen(
-        [*prefix, sys.executable, "-m", "launch.worker", *flags],
+        [sys.executable, "-m", "launch.worker", *flags],
         env=programs.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -200,61 +198,3 @@ def test_trainers_refuse(workers, words, tmp_path):
         run(tmp_path, "no", "--backend=sequential", f"--tff_workers={workers}")
     assert words in caught.value.line(with_flags=True)
     assert not list(tmp_path.iterdir())
-
-
-# --- two machines, or the next best thing ---------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _namespaces(number):
-    """Makes network namespaces, each linked to this one; yields (name, its address)."""
-    if not shutil.which("ip"):
-        pytest.skip("needs the program ip")
-    own = os.getpid()
-    addresses = {f"mtl{own % 100_000}x{i}": f"10.211.{own % 250}.{4 * i}" for i in range(number)}
-    try:
-        for name, subnet in addresses.items():
-            here, there = (str(ipaddress.ip_address(subnet) + i) for i in (1, 2))
-            _ip(f"netns add {name}")
-            _ip(f"link add {name} type veth peer name eth9 netns {name}")
-            _ip(f"addr add {here}/30 dev {name}")
-            _ip(f"link set {name} up")
-            _ip(f"-n {name} addr add {there}/30 dev eth9")
-            _ip(f"-n {name} link set eth9 up")
-            _ip(f"-n {name} link set lo up")
-        yield [(name, str(ipaddress.ip_address(subnet) + 2)) for name, subnet in addresses.items()]
-    finally:
-        for name in addresses:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-def _ip(words):
-    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"may not make network namespaces here: {done.stderr.strip()}")
-
-
-@pytest.mark.slow
-def test_two_network_namespaces(alone, small, tmp_path):
-    with _namespaces(2) as ((a, a_address), (b, b_address)), contextlib.ExitStack() as stack:
-        processes = [
-            _start("--port=9000", f"--listen_address={a_address}", prefix=_within(a)),
-            _start("--port=9000", "--listen_address=all", prefix=_within(b)),
-            _start("--port=9001", prefix=_within(b)),
-        ]
-        for process in processes:
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-        for process in processes:
-            _wait_until_ready(process)
-        targets, flags = [f"{a_address}:9000", f"{b_address}:9000"], (*small, _TUNED)
-        _assert_same_tables(_train_on(targets, "finetuning_trainer", tmp_path, *flags), alone)
-        # The third was not told to listen to others.
-        flags = ("--experiment_name=closed", *small, f"--tff_workers={b_address}:9001")
-        _, err = programs.run("finetuning_trainer", tmp_path, *flags, status=1)
-        assert f"{b_address}:9001 does not answer as TFF's worker does" in err
-        assert "--listen_address" in err and err.count("\n") == 1
-
-
-def _within(namespace):
-    return ("ip", "netns", "exec", namespace)

@@ -194,7 +194,7 @@ def draw(splits: pd.DataFrame) -> Figure:
         values = splits.pivot(index="method", columns="data", values=name).loc[methods]
         for place, (data, look) in enumerate(looks.items()):
             at = np.arange(len(methods)) + (place + 0.5) * width - 0.4
-            style.bars(ax, at, values[data], width, look)
+            ax.bar(at, values[data], width, linewidth=0.5, **look.filled)
         ax.set_xticks(range(len(methods)), methods, rotation=90)
         ax.set_title(kind.title + (" (low: fair)" if kind.lower else ""))
     if len(looks) > 1:

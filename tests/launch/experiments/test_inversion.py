@@ -5,7 +5,7 @@ import pytest
 
 from datasets.kinds import classification
 from datasets.models import linear
-from launch.experiments.fedeval import inversion, sigmoid_lenet
+from launch.experiments.fedeval import inversion
 
 _SHAPE = (8, 8, 1)
 
@@ -30,23 +30,3 @@ def test_a_linear_models_example_is_solved_for(label):
     found = inversion.invert_linear(*sent)
     assert found.label == label
     np.testing.assert_allclose(found.x.reshape(_SHAPE), _picture(), atol=1e-4)
-
-
-def test_an_update_is_the_mean_of_its_steps_gradients():
-    predict, weights = _model(linear.Linear)
-    first = inversion.update(predict, weights, _picture(), 1, 0.1, 1)
-    moved = [w - 0.1 * g for w, g in zip(weights, first, strict=True)]
-    second = inversion.update(predict, moved, _picture(), 1, 0.1, 1)
-    both = inversion.update(predict, weights, _picture(), 1, 0.1, 2)
-    for a, b, c in zip(first, second, both, strict=True):
-        np.testing.assert_allclose((a + b) / 2, c, atol=1e-5)
-
-
-def test_a_lenets_example_is_found_by_its_gradient():
-    predict, weights = _model(sigmoid_lenet.SigmoidLeNet)
-    sent = inversion.update(predict, weights, _picture(), 2, 0.1, 1)
-    rng = np.random.default_rng(1)
-    found = inversion.reconstruct(predict, weights, sent, _SHAPE, rng, iterations=120)
-    nobody = np.random.default_rng(1).normal(size=_SHAPE)
-    assert found.label == 2
-    assert np.linalg.norm(found.x - _picture()) < 0.2 * np.linalg.norm(nobody - _picture())

@@ -1,7 +1,5 @@
 """launch/experiments/fedeval/leakage.py on made-up digits."""
 
-import csv
-
 import numpy as np
 import pytest
 from matplotlib import image
@@ -20,8 +18,7 @@ def leakage():
 def test_a_table_and_a_picture_of_each_attack(leakage, tmp_path):
     folder = tmp_path / "a" / "out"
     _, printed = leakage(*_FLAGS, "--pictures=2", "--iterations=60", f"--output_dir={folder}")
-    with open(folder / "leakage.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = commands.rows(folder / "leakage.csv")
     # Normal draws, which the search starts from, are some 28 from any digit.
     farthest = {"linear 1": 1e-5, "lenet 1": 14, "lenet 10": 28}
     assert [f"{row['model']} {row['steps']}" for row in rows] == [*farthest] * 2
@@ -35,21 +32,3 @@ def test_a_table_and_a_picture_of_each_attack(leakage, tmp_path):
     # A row of pictures for each, on a white page: the pictures' grey is there, too.
     picture = image.imread(folder / "leakage.png")[..., :3]
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (("--dataset_name=school",), "--dataset_name=school: expected pictures: emnist, mnist"),
-        (("--pictures=0",), "--pictures=0: expected"),
-        (("--output_dir=",), "--output_dir=: expected a directory"),
-        (("--output_dir=/proc/x",), "--output_dir=/proc/x: "),
-    ],
-)
-def test_bad_flags(leakage, tmp_path, flags, expected):
-    assert expected in leakage.refused(*_FLAGS, f"--output_dir={tmp_path}", *flags)
-
-
-def test_what_it_needs(leakage, tmp_path):
-    assert "--dataset_name" in leakage.refused(f"--output_dir={tmp_path}")
-    assert "--output_dir" in leakage.refused("--dataset_name=mnist")

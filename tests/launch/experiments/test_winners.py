@@ -1,7 +1,5 @@
 """Who wins by which metric: Divi et al.'s Table 3 as typed, ranks, and runs of several splits."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,24 +19,13 @@ def command():
 
 
 _OVER = ("G", "max(G, L)")
-# Accuracy in percent of users 0 to 9, from Table 3 of arXiv:2107.13173.
-_FEDAVG = {
-    "DS-1": [43.6, 50.9, 44.5, 51.3, 45.3, 44.2, 35.8, 37.9, 47.7, 48.6],
-    "DS-3": [48.2, 40.8, 31.2, 31.5, 49.4, 47.8, 56.8, 58.1, 49, 53.5],
-}
+# Accuracy in percent of DS-1's users 0 to 9, from Table 3 of arXiv:2107.13173.
+_FEDAVG = [43.6, 50.9, 44.5, 51.3, 45.3, 44.2, 35.8, 37.9, 47.7, 48.6]
 _PERSONAL = {
-    "DS-1": {
-        "PersFL": [85.5, 78.2, 82.2, 82.1, 79.4, 77.1, 75.6, 79.7, 87.7, 91],
-        "FedPer": [83.2, 74.5, 78.4, 77.9, 76.1, 72.1, 70.9, 75.6, 84.4, 88.5],
-        "pFedMe": [74.3, 64.1, 69.6, 69.4, 67.2, 62.1, 59.9, 65.8, 75.5, 81.7],
-        "Per-FedAvg": [69.2, 65, 67.9, 67.2, 65.8, 62.7, 58.2, 64.3, 72.5, 76.6],
-    },
-    "DS-3": {
-        "PersFL": [94.5, 79.9, 68.9, 82.5, 82.5, 79.9, 90.3, 87.6, 76.7, 80.3],
-        "FedPer": [93.1, 77, 64.7, 77.5, 78.6, 76.9, 88.5, 84.6, 73.5, 77.9],
-        "pFedMe": [94.2, 79.2, 64.4, 72.5, 80, 77.5, 88.3, 84, 66.9, 73.8],
-        "Per-FedAvg": [92.5, 73.7, 64.6, 77, 82.5, 77.9, 89.1, 83.7, 64.1, 72.7],
-    },
+    "PersFL": [85.5, 78.2, 82.2, 82.1, 79.4, 77.1, 75.6, 79.7, 87.7, 91],
+    "FedPer": [83.2, 74.5, 78.4, 77.9, 76.1, 72.1, 70.9, 75.6, 84.4, 88.5],
+    "pFedMe": [74.3, 64.1, 69.6, 69.4, 67.2, 62.1, 59.9, 65.8, 75.5, 81.7],
+    "Per-FedAvg": [69.2, 65, 67.9, 67.2, 65.8, 62.7, 58.2, 64.3, 72.5, 76.6],
 }
 
 
@@ -52,14 +39,11 @@ def _first(methods, kind):
     return methods["method"][winners.ranks(methods)[kind] == 1].tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "lowest", "value"), [("DS-1", "Per-FedAvg", 19.24), ("DS-3", "FedPer", 53.93)]
-)
-def test_the_papers_winners_from_its_own_table(name, lowest, value):
-    methods = _table({m: np.subtract(v, _FEDAVG[name]) for m, v in _PERSONAL[name].items()})
+def test_the_papers_winners_from_its_own_table():
+    methods = _table({m: np.subtract(v, _FEDAVG) for m, v in _PERSONAL.items()})
     variance, *rest = winners.FAIRNESS
-    assert _first(methods, variance) == [lowest]
-    assert methods[variance].min() == pytest.approx(value, abs=0.005)
+    assert _first(methods, variance) == ["Per-FedAvg"]
+    assert methods[variance].min() == pytest.approx(19.24, abs=0.005)
     assert [_first(methods, kind) for kind in (*rest, "mpi", "api")] == [["PersFL"]] * 5
 
 
@@ -69,18 +53,6 @@ def test_equal_methods_share_a_rank_and_nobodys_loss_is_the_best():
     assert ranks["mpd"].tolist() == [3, 1, 1, 3] and ranks["api"].tolist() == [3, 1, 1, 4]
     assert _first(methods, "pui") == ["b", "c"]
     assert ranks["jain_index_improved"].tolist()[3] == 4
-
-
-def test_who_improves_few_clients_is_not_fair():
-    """Six clients of ten that gain the same are fair, one alone is not, though as equal."""
-    six, alone = ([1.0] * n + [-1.0] * (10 - n) for n in (6, 1))
-    other = np.arange(1.0, 11.0)
-    methods = _table({"six": six, "alone": alone, "other": other})
-    assert methods["jain_index_improved"].tolist()[:2] == [1, 1]
-    for kind in winners.FAIRNESS:
-        assert winners.ranks(methods)[kind][1] == 3
-    # Nobody is first where nobody has a place.
-    assert winners.ranks(_table({"a": alone, "b": alone}))["entropy_improved"].tolist() == [2, 2]
 
 
 def _runs(root, **flags):
@@ -112,15 +84,6 @@ def test_gains_are_over_one_global_model_and_the_better_of_it_and_the_local_one(
     assert set(over_better.index) == {"FedAvg + FT", "Ditto"}
     assert over_better["apd"].to_dict() == pytest.approx({"FedAvg + FT": 5, "Ditto": 10})
     assert over_better["api"]["Ditto"] == pytest.approx(5)
-
-
-def test_accuracies_in_percent_are_not_made_percent_again(tmp_path):
-    for name, algorithm, value in (("a", "fedavg+finetuning", 60), ("b", "ditto", 70)):
-        written.run(tmp_path, name, algorithm, {"a": (50, value), "b": (50, value)}, flags={},
-                    valid={"v": (50, 50)}, metric="accuracy_pct")  # fmt: skip
-    comparison, over_global, _ = _scores(tmp_path)
-    assert over_global["api"].tolist() == [10, 20]
-    assert comparison.metric_label == "accuracy pct"
 
 
 def test_a_run_of_fedavg_is_the_global_model_and_no_method(tmp_path):
@@ -156,16 +119,3 @@ def test_partitions_by_labels_are_data_of_their_own(command, tmp_path):
     assert names == {
         f"fairness_over_{model}.{kind}" for model in ("global", "better") for kind in ("png", "svg")
     }
-
-
-def test_without_local_training_or_common_clients_less_is_said(command, tmp_path):
-    _runs(tmp_path / "all")
-    for path in (tmp_path / "all").glob("alone*"):
-        shutil.rmtree(path)
-    assert [len(table) for table in _scores(tmp_path / "all")[1:]] == [2, 0]
-    other = {"x": (0.1, 0.7)}
-    for seed in (1, 2):
-        shutil.rmtree(tmp_path / "all" / f"ditto{seed}")
-        flags = {"partition": "natural"}
-        written.run(tmp_path / "all", f"ditto{seed}", "pfedme", other, seed=seed, flags=flags)
-    assert "no methods to compare" in command.refused(tmp_path / "all", f"--output_dir={tmp_path}")

@@ -1,6 +1,5 @@
 """motley_report as a user runs it: files, messages and start-up."""
 
-import csv
 import html
 import pathlib
 import subprocess
@@ -41,7 +40,7 @@ def test_files_messages_and_the_page_of_names_that_would_be_dangerous(tmp_path):
     stems = ("box_plots", "delta_by_examples", "delta_by_rank")
     figures = [f"toy_b_accuracy_{stem}.{suffix}" for stem in stems for suffix in ("png", "svg")]
     assert names == sorted([*figures, "report.html", "tables.csv"])
-    rows = list(csv.DictReader((target / "tables.csv").open()))
+    rows = commands.rows(target / "tables.csv")
     assert [(row["statistic"], row["num_seeds"]) for row in rows] == [
         ("Per-client metric", "2"), ('% clients "hurt"', "2"),
     ]  # fmt: skip

@@ -1,6 +1,5 @@
 """The explorer: its data exactly, and in a real browser what a person does with it."""
 
-import base64
 import contextlib
 import re
 from unittest import mock
@@ -32,62 +31,12 @@ def _section(root):
     return explorer.section(comparisons.compare(runs.find([str(root)])))
 
 
-def _data(root):
-    section = _section(root)
-    return {run["name"].rpartition(" ")[2]: run for run in section.data["runs"]}
-
-
-def _decoded(text, kind):
-    return np.frombuffer(base64.b64decode(text), kind)
-
-
-def _read(run):
-    """Returns a run's values as the script reads them, [num_candidates, num_clients]."""
-    codes = _decoded(run["values"], "<u2").reshape(len(run["candidates"]), -1)
-    lows, highs = (np.array(run[ends])[:, None] for ends in ("lows", "highs"))
-    return np.where(codes == 65535, np.nan, lows + codes * (highs - lows) / 65534)
-
-
-def test_values_are_to_a_step_and_who_is_hurt_is_exact(folder):
-    run = _data(folder)["one"]
-    assert run["candidates"] == ["baseline", "candidate 1", "candidate 2", "personalized"]
-    values = _read(run)
-    expected = [0.5, 0.25, 0.75, 0.1, 1 / 3, 0.5]
-    np.testing.assert_allclose(values[0], expected, rtol=0, atol=0.65 / 65534)
-    hurt = np.unpackbits(_decoded(run["hurt"], "u1").reshape(4, 1), axis=1)[:, :6]
-    # The fifth loses less than a step: it is hurt all the same.
-    assert hurt[0].tolist() == [0] * 6 and hurt[3].tolist() == [1, 0, 0, 0, 1, 0]
-    assert run["pctHurt"][3] == 33.3
-    assert run["means"][0] == pytest.approx(np.mean(expected))
-    assert _decoded(run["personalization"], "<u4").tolist() == [10, 20, 30, 40, 50, 60]
-    assert run["ids"][0] == NASTY and len(_data(folder)["two"]["candidates"]) == 2
-
-
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for root in ("s0", "s1"):
         written.run(tmp_path / root, "same", "ditto", {"a": (0.5, 0.75)})
     section = _section(tmp_path)
     names = [run["name"] for run in section.data["runs"]]
     assert len(set(names)) == 2 and all(name.endswith("same") for name in names)
-
-
-def test_a_candidate_that_diverges_leaves_the_others_as_they_are(tmp_path):
-    clients = {"a": (0.5, 0.25), "b": (0.25, 0.75), "c": (0.75, 0.5)}
-    large = {"a": 1e30, "b": "", "c": 2e30}
-    values = {
-        c: {"0": first, "1": large[c], "2": "", "3": first, "4": two}
-        for c, (first, two) in clients.items()
-    }
-    tables = {"candidates": written.candidates({"test": values})}
-    written.run(tmp_path, "one", "ditto", clients, tables=tables)
-    run = _data(tmp_path)["one"]
-    # The first is the baseline itself; another one that changes nothing stays.
-    assert run["candidates"] == ["baseline", *(f"candidate {i}" for i in "1234"), "personalized"]
-    before, now = [0.5, 0.25, 0.75], [0.25, 0.75, 0.5]
-    expected = [before, [1e30, np.nan, 2e30], [np.nan] * 3, before, now, now]
-    for row, values in zip(_read(run), expected, strict=True):
-        np.testing.assert_allclose(row, values, rtol=1e-4, atol=0.5 / 65534)
-    assert run["lows"][2] == run["highs"][2] == 0.0
 
 
 def test_a_run_that_is_too_large_is_named_and_takes_no_room(tmp_path, monkeypatch):
@@ -203,12 +152,12 @@ def test_who_is_hurt_most(page):
     assert [float(x) for x in every.split(", ")] == pytest.approx([0.5, 0.5, 0.25, 0.25], abs=1e-4)
     # Ids are text, whatever they say.
     assert page.locator("#explorer img").count() == 0
-    # Less than rounding is no gain, and the hurt come first.
+    # Who loses little is hurt, too, and the hurt come first.
     page.get_by_role("button", name="Select none").click()
     page.get_by_label("Select horizontally from").fill("0.3")
     page.keyboard.press("Tab")
-    clients = [[row[1], row[7], row[8]] for row in _listed(page)]
-    assert clients[1:3] == [["e", "0", "yes"], ["c", "0", "no"]]
+    (_, *e), (_, *c) = [[row[1], float(row[7]), row[8]] for row in _listed(page)[1:3]]
+    assert e == [pytest.approx(-1e-6, rel=0.1), "yes"] and c == [0, "no"]
 
 
 def test_several_runs_and_axes(page):

@@ -225,14 +225,6 @@ def test_coefficients_over_two_seeds(tmp_path):
     assert (row["best mean at"], row["fewest hurt at"]) == (0.5, 0.5)
 
 
-def test_labels_of_candidates():
-    labels = "0 lr0.1_epoch1 lr1e-05_epoch1 7 k5_c0.5 c0.5 chosen".split()
-    _, first, other, seven, *two, _ = labels
-    assert candidate_curves.group(labels, "rate") == {0.1: [first], 1e-05: [other]}
-    assert candidate_curves.group(labels, "epoch") == {1.0: [first, other], 7.0: [seven]}
-    assert candidate_curves.group(labels, "coefficient") == {0.5: two}
-
-
 def _sweep_row(rate, strength, seed, valid, test, **more):
     return {
         "client_learning_rate": rate, "lambda": strength, "base_random_seed": seed,

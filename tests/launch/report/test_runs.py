@@ -149,14 +149,6 @@ def test_words_of_a_silo_are_no_numbers(tmp_path):
     assert run.reported("summary")["candidate_per_client"].tolist() == ["per_client"]
 
 
-@pytest.mark.parametrize("text", ["[]", "[" * 100_000], ids=["a list", "deep"])
-def test_a_broken_run_json(tmp_path, text):
-    path = written.run(tmp_path, "one", "ditto", CLIENTS)
-    (path / "run.json").write_text(text)
-    with refused("run.json", advice="move it away"):
-        runs.find([str(path)])
-
-
 # --- which runs stand together --------------------------------------------------------------------
 
 
@@ -284,9 +276,6 @@ def test_algorithms_have_the_order_of_the_paper(tmp_path):
         ("candidates", f"{_CURVE}10,test,a,0,inf\n10,test,b,0,1\n", "inf", "a finite number"),
         ("candidates", f"{_CURVE}1,test,a,0,1\n1,test,a,0,1\n", "two rows", "one"),
         ("rounds", "round,cluster_1_share\n1,x\n", "'x'", "a number"),
-        ("summary", "round,run_id,split,bytes_up_total\n1,one,test,x\n", "'x'", "a number"),
-        ("sizes", "round,split\n10,test\n", "round, split", "personalization_fraction, personal"),
-        ("acceptance", "round,split,rule\n10,test,x\n", "rule", "num_clients"),
         ("clusters", "round,split,cluster_id,group,num_clients\n1,test,0.5,a,1\n", "0.5", "whole"),
     ],
 )  # fmt: skip

@@ -63,21 +63,6 @@ def test_figures(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("alike, unlike", [("negatives", "positives"), ("positives", "negatives")])
-def test_clients_of_one_class_are_a_reason_of_their_own(tmp_path, alike, unlike):
-    like, label = np.arange(30.0), {"negatives": 0, "positives": 1}
-    clients = {"a": {label[alike]: like, label[unlike]: 20 + like},
-          "b": {label[alike]: like, label[unlike]: 60 + like},
-          "c": {label[unlike]: 90 + like}}  # fmt: skip
-    _write_scores(tmp_path / "scores.csv", clients)
-    with style.settings():
-        drawn = {d.name: d for d in score_figures.draw(tmp_path / "scores.csv")}
-    (row,) = drawn["averages"].numbers
-    assert (row[alike], row[unlike]) == ("alike", "differ")
-    assert (row["clients of one class"], row["average to trust"]) == (1, "none")
-    assert drawn["densities"].numbers == [{"clients": 3, alike: "alike", unlike: "differ"}]
-
-
 def test_the_round_is_the_one_that_the_page_reports(tmp_path, monkeypatch):
     clients = dict.fromkeys("ab", (0.5, 0.75))
     good = {client: {0: [0.0, 1.0, 2.0], 1: [3.0, 4.0, 5.0]} for client in "ab"}
