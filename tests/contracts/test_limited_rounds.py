@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from motley_tff.algorithms import FedAvg, optimizers, stragglers
 from motley_tff.backends import base
-from motley_tff.core import client_work, clients, functional_model, partition, random_streams
+from motley_tff.core import clients, functional_model, partition, random_streams
 from tests import toy
 from tests.contracts import registry
 
@@ -145,11 +145,6 @@ def test_stragglers_have_a_share_of_the_limited_steps(reference, task):
 
 def test_central_training_is_not_limited(task):
     assert partition.centralize(task, 1e9).max_train_examples is None
-
-
-def test_no_limit_changes_nothing():
-    work = client_work.ClientWork(lambda *_: 0, (), lambda carry: carry)
-    assert client_work.capped(work, "train", None) is work
 
 
 def test_a_number_of_steps_in_place_of_epochs(backend, task):

@@ -51,16 +51,10 @@ def main() -> int:
     court = verdicts.Court(folder)
     for number, fault in enumerate(chosen := _chosen(), 1):
         verdicts.append(court.judge(fault))
-        state = (
-            "skipped" if verdicts[-1].skipped else "failed" if verdicts[-1].wrong else "survived"
-        )
-        line = f"{number}/{len(chosen)} {fault.name}: {state}"
+        line = f"{number}/{len(chosen)} {fault.name}: {_cells(verdicts[-1])[3]}"
         print(line, *verdicts[-1].wrong, sep="\n  ", file=sys.stderr, flush=True)
     print(*text_tables.markdown([_HEADER, *map(_cells, verdicts)]), sep="\n")
-    wrong = [
-        f"{verdict.fault.name}: {problem}" for verdict in verdicts for problem in verdict.wrong
-    ]
-    if wrong:
+    if wrong := [f"{each.fault.name}: {problem}" for each in verdicts for problem in each.wrong]:
         print("", *wrong, f"files are in {folder}", sep="\n")
         return 1
     shutil.rmtree(folder)

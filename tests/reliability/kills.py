@@ -6,7 +6,6 @@ import pathlib
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -69,17 +68,11 @@ def undisturbed(setting: trainer_runs.Setting, work: pathlib.Path) -> Undisturbe
     """
     root, count = work / "undisturbed", work / "changes"
     start = time.monotonic()
-    ending = trainer_runs.run(watched(setting, root, f"--count_to={count}"))
+    ending = trainer_runs.run(setting.watched(root, f"--count_to={count}"))
     seconds = time.monotonic() - start
     if ending.status or trainer_runs.damages(root / "run"):
         raise UserError(f"{setting} fails undisturbed: {ending}")
     return Undisturbed(root / "run", seconds, int(count.read_text()))
-
-
-def watched(setting: trainer_runs.Setting, root: pathlib.Path, *options: str) -> list[str]:
-    """Returns the command line of a run inside `killed_in_a_write`."""
-    wrapper = [sys.executable, "-m", "tests.reliability.killed_in_a_write", f"--directory={root}"]
-    return [*wrapper, *options, setting.module, *setting.arguments(root)]
 
 
 class Matrix:
@@ -149,26 +142,18 @@ class Matrix:
             options = [f"--at={moment.at}", f"--signal={int(number)}"]
             if moment.milliseconds is not None:
                 options.append(f"--milliseconds={moment.milliseconds}")
-            return trainer_runs.run(watched(self._setting, root, *options))
+            return trainer_runs.run(self._setting.watched(root, *options))
         started = trainer_runs.Started(self._setting.command(root))
         if not started.has_ended(moment.at):
             started.send(number)
         return started.ending()
 
-    def _judge(
-        self,
-        moment: Moment,
-        ending: trainer_runs.Ending,
-        known: set[str],
-        directory: pathlib.Path,
-        story: Sequence[str],
-    ) -> None:
+    def _judge(self, moment, ending, known, directory, story) -> None:
         """Says what is wrong with the end of a run that was hit."""
         self.hits[moment.kind] += 1
         left = trainer_runs.files(directory)
         self.cut_files += any(name.endswith(".tmp") for name in left)
-        wrong = [f"{name} outlived it" for name in ending.survivors]
-        wrong += trainer_runs.damages(directory)
+        wrong = [*ending.outlived, *trainer_runs.damages(directory)]
         wrong += [f"{name} is gone" for name in _lost(known, left)]
         if self._is_outside(moment, ending, directory):
             self.outside += 1
@@ -188,7 +173,7 @@ class Matrix:
     def _compare(
         self, directory: pathlib.Path, ending: trainer_runs.Ending, story: Sequence[str]
     ) -> None:
-        wrong = [f"{name} outlived it" for name in ending.survivors]
+        wrong = ending.outlived
         if ending.status:
             wrong.append(f"no resume: exit status {ending.status}, {ending.stderr[-500:]!r}")
         wrong += trainer_runs.differences(self._undisturbed.directory, directory)

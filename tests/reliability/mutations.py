@@ -237,20 +237,3 @@ def database(rng: random.Random, path: pathlib.Path) -> None:
         with contextlib.suppress(sqlite3.IntegrityError, UnicodeEncodeError):
             connection.execute(*statement)
             connection.commit()
-
-
-def records(rng: random.Random, data: bytes, checksum: Callable[[bytes], int]) -> bytes:
-    """Damages a record of a TFRecord file and gives it the right checksums again."""
-    entries, place = [], 0
-    while place < len(data):
-        (length,) = struct.unpack("<Q", data[place : place + 8])
-        entries.append(data[place + 12 : place + 12 + length])
-        place += 16 + length
-    if entries:
-        chosen = rng.randrange(len(entries))
-        entries[chosen] = any_bytes(rng, entries[chosen])
-    out = b""
-    for entry in entries:
-        size = struct.pack("<Q", len(entry))
-        out += size + struct.pack("<I", checksum(size)) + entry + struct.pack("<I", checksum(entry))
-    return out

@@ -75,7 +75,7 @@ class Court:
 def _wrong_at_once(
     fault: disturbances.Fault, ending: trainer_runs.Ending, bench: bench_lib.Bench
 ) -> list[str]:
-    wrong = [f"{name} outlived it" for name in ending.survivors]
+    wrong = ending.outlived
     if ending.status not in fault.statuses:
         wrong.append(f"exit status {ending.status}, expected {fault.statuses}")
     expected = 1 if fault.words else 0

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import threading
 
 import grpc
 import numpy as np
@@ -12,7 +11,7 @@ import tensorflow_federated as tff
 
 from motley_tff.algorithms import FedAvg, optimizers
 from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
-from motley_tff.backends.tff.runtime import LoopThread, tff_runtime
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients
 from motley_tff.core.errors import UserError
@@ -142,12 +141,3 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
     # Who took no part is not read.
     with pytest.raises(type(error)), tff_backend._naming_unreadable(some, ("good",)):
         raise error
-
-
-def test_the_thread_of_a_runtime_does_not_keep_the_program():
-    thread = LoopThread("some-thread")
-    (started,) = (t for t in threading.enumerate() if t.name == "some-thread")
-    assert started.daemon
-    thread.close()
-    started.join(10)
-    assert not started.is_alive()
