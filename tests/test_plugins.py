@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 import pytest
 from absl import flags
@@ -33,21 +34,20 @@ def example(tmp_path_factory):
     return plugin_package.write_example(tmp_path_factory.mktemp("page") / "installed")
 
 
-def _environment(*folders):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [programs.ROOT, *folders]))}
-
-
-def _run(folder, *words, status=0, cwd=programs.ROOT):
-    command = [sys.executable, "-m", *map(str, words)]
-    environment = _environment(folder)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd)
-    assert done.returncode == status, (done.stdout, done.stderr)
-    return done.stdout, done.stderr
+def _run(folder, *words):
+    """Returns what Python says where a package is installed."""
+    environment = {**os.environ, "PYTHONPATH": f"{programs.ROOT}{os.pathsep}{folder}"}
+    command = [sys.executable, *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=programs.ROOT
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout
 
 
 def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
     given = ("--algorithm=clipped_fedavg", "--clip_norm=0.001", f"--root_output_dir={tmp_path}")
-    _run(example, "trainers.finetuning_trainer", *_ROOMS, *given)
+    _run(example, "-m", "trainers.finetuning_trainer", *_ROOMS, *given)
     record = json.loads((tmp_path / "rooms" / "run.json").read_text())
     origin = "thermostats 1.0"
     assert record["plugins"] == {"dataset": origin, "algorithm": origin}
@@ -58,10 +58,10 @@ def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
 
 @pytest.mark.slow
 def test_the_contract_tests_run_over_the_pages_package(example):
-    words = ("-q", "-n", "0", "-p", "no:cacheprovider", "-k")
+    words = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k")
     chosen = "(thermostats or clipped_fedavg) and not tff"
     paths = [f"tests/contracts/test_{name}.py" for name in ("absence", "agreement", "datasets")]
-    stdout, _ = _run(example, "pytest", *words, chosen, *paths)
+    stdout = _run(example, *words, chosen, *paths)
     # Absent clients; three rounds on another backend; the task's own.
     assert int(stdout.splitlines()[-1].split()[0]) >= 7, stdout
 
@@ -72,20 +72,14 @@ def test_names_are_known_without_tensorflow(example):
         "finetuning_trainer; print(datasets.setting('thermostats'), algorithms.plugged(), "
         "list(algorithms.CARDS)[-1], {'tensorflow', 'sklearn'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
-    )
     expected = "cross_device {'clipped_fedavg': 'thermostats 1.0'} clipped_fedavg set()\n"
-    assert done.stdout == expected, done.stderr
+    assert _run(example, "-c", code) == expected
 
 
 def test_the_example_itself_can_be_imported_first(example):
     """Its module imports this project's algorithms, which import it."""
     code = "import thermostats; from motley_tff import algorithms; print(algorithms.REFUSED)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
-    )
-    assert done.stdout == "{}\n", done.stderr
+    assert _run(example, "-c", code) == "{}\n"
 
 
 # --- what is wrong with a package -----------------------------------------------------------------
@@ -100,10 +94,9 @@ def _forget():
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Returns what makes a package installed: its module's text and its entry points."""
-    counter = iter(range(99))
 
     def installed(text, package="toys", **points):
-        module = f"toys_{os.getpid()}_{len(sys.modules)}_{next(counter)}"
+        module = f"toys_{uuid.uuid4().hex}"
         points = {
             group: {name: value.replace("M:", f"{module}:") for name, value in of.items()}
             for group, of in ((_DATASETS, points.get("tasks", {})),
@@ -123,9 +116,9 @@ _TASK = """
 from tests import toy
 def create(name, base_random_seed=0):
     import dataclasses
-    return dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset=DATASET)
+    return dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset=name)
 create.setting = "cross_device"
-""".replace("DATASET", "name")
+"""
 
 
 def _create(name, **options):
@@ -175,10 +168,9 @@ def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, foun
 
 def test_names_that_are_taken_or_none(install):
     install(_TASK, tasks={"school": "M:create", "My toy": "M:create", "toy": "M:create"})
-    with refused("data set 'school' (", "this project's own"):
-        datasets.check_name("school")
-    with refused("data set 'school' (", "this project's own"):
-        interface.create_task("school", use_synthetic_data=True)
+    for make in (datasets.check_name, interface.create_task):
+        with refused("data set 'school' (", "this project's own"):
+            make("school")
     with refused("data set 'My toy'", "'My toy'", "small letters"):
         _create("My toy")
     assert _create("toy").dataset == "toy"

@@ -29,11 +29,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 def bound_to_parent(command: Sequence[str], ignored: Iterable[signal.Signals]) -> list[str]:
     """Wraps a command so that the kernel kills it when this process ends, however that comes about.
 
-    The promise holds for the *thread* that starts the command: it has to live as long. On other
-    systems than Linux, whose kernels promise nothing, the command is returned as it was.
+    The promise holds for the *thread* that starts the command: it has to live as long.
     """
-    if sys.platform != "linux":
-        return list(command)
     numbers = " ".join(str(int(number)) for number in ignored)
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), numbers, *command]
 

@@ -385,7 +385,5 @@ def _cpu() -> str:
 
 def _peak_memory_mb() -> float:
     """Returns the peak resident memory of this process and the largest of its children."""
-    units = 1024.0**2 if sys.platform == "darwin" else 1024.0
-    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return round((process + children) / units, 1)
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return round(sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024, 1)

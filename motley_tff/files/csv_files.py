@@ -116,14 +116,11 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError):
-            raise _cannot_write(path, error) from error
-        raise
-
-
-def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
-    advice = "free some space or choose another directory: what was written before is whole"
-    return UserError(f"cannot write {path}", str(error.strerror or error), advice=advice)
+        if not isinstance(error, OSError):
+            raise
+        reason = str(error.strerror or error)
+        advice = "free some space or choose another directory: what was written before is whole"
+        raise UserError(f"cannot write {path}", reason, advice=advice) from error
 
 
 def _write_rows(
@@ -217,9 +214,8 @@ def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
 
 def keep_rounds(path: pathlib.Path, last_round: int) -> None:
     """Drops the rows of rounds after `last_round`, where a resumed run goes on."""
-    if not path.exists():
-        return
-    columns = next((list(row) for row in read(path) if _round(path, row) > last_round), None)
+    rows = read(path) if path.exists() else ()
+    columns = next((list(row) for row in rows if _round(path, row) > last_round), None)
     if columns:
         write(path, columns, (row for row in read(path) if _round(path, row) <= last_round))
 

@@ -48,10 +48,10 @@ def load(
     The path is a run's directory, an `.npz` of this format, or a Keras SavedModel's directory,
     which alone needs the weights' names.
     """
-    from motley_tff.files import saved_models  # TensorFlow takes 3 s.
-
     file = pathlib.Path(path).expanduser()
-    if saved_models.is_saved_model(file):
+    if (file / "saved_model.pb").is_file():
+        from motley_tff.files import saved_models  # TensorFlow takes 3 s.
+
         weights = saved_models.load(file, names, shapes)
     else:
         file = file / FILE_NAME if file.is_dir() else file

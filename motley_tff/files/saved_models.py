@@ -40,11 +40,6 @@ class _Layer(NamedTuple):
         return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(self.form))
 
 
-def is_saved_model(path: pathlib.Path) -> bool:
-    """Returns whether a path is a SavedModel's directory."""
-    return (path / "saved_model.pb").is_file()
-
-
 def load(
     path: pathlib.Path, names: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[np.ndarray, ...]:

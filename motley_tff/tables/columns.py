@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from motley_tff.core import candidates
@@ -113,16 +113,12 @@ def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     One without values stands for no column. `ood` and `scores` are there or not: their one value
     is "".
     """
-    groups = itertools.groupby(TABLES[table].columns, lambda column: column.placeholder)
-    return tuple(name for key, group in groups for name in _filled(key, list(group), values))
-
-
-def _filled(
-    key: str, group: Sequence[Column], values: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    for value in values.get(key, ()) if key else [""]:
-        for column in group:
-            yield column.name.replace(f"<{key}>", value)
+    found: list[str] = []
+    for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
+        filled = [column.name for column in group]
+        for value in values.get(key, ()) if key else [""]:
+            found += [name.replace(f"<{key}>", value) for name in filled]
+    return tuple(found)
 
 
 def of_task(
@@ -136,9 +132,8 @@ def of_task(
     In the setting `cross_silo` there are both ways of choosing a candidate, in `cross_device` none;
     `further` are the task's metrics but the first.
     """
-    ways = WAYS if setting == "cross_silo" else ()
     return {
-        "way": ways,
+        "way": WAYS if setting == "cross_silo" else (),
         "further": further,
         "ood": [""] if with_ood else [],
         "scores": [""] if with_scores else [],
@@ -168,14 +163,12 @@ def _shown(column: Column) -> str:
 def documentation() -> str:
     """Returns the tables of all columns, as the page beside this file has them, in Markdown."""
     run = [column for column in TABLES["clients"].columns if column.name in RUN]
-    keys = _rows(run, ())
-    parts = [f"| key | kind | meaning |\n|---|---|---|\n{keys}"]
-    for name, table in TABLES.items():
-        rows = _rows(table.columns, run)
-        parts.append(
-            f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
-            f"| column | kind | meaning |\n|---|---|---|\n{rows}"
-        )
+    parts = [f"| key | kind | meaning |\n|---|---|---|\n{_rows(run, ())}"]
+    parts += [
+        f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
+        f"| column | kind | meaning |\n|---|---|---|\n{_rows(table.columns, run)}"
+        for name, table in TABLES.items()
+    ]
     return "\n\n".join(parts) + "\n"
 
 

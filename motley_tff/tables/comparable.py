@@ -83,19 +83,16 @@ def _of_record(content: Mapping[str, Any]) -> dict[str, Any]:
     # From Python the data have a seed of their own.
     seed = {} if own is None else {SEED: own.get(SEED)}
     seed |= {SEED: facts[SEED]} if SEED in facts else {}
+    of_package = sorted((own or {}).keys() - {*_FLAGS_BEFORE, "setting", SEED})
+    options = [f"{name}={_text((own or {})[name])}" for name in of_package]
     known = {
         "setting": flags.get("setting"),
         # A file may be called otherwise.
         "data_files": sorted(content.get("data_files", {}).values()),
         LABEL_RANGE: facts.get(LABEL_RANGE),
-        "options": _options_of_package(own or {}) if "package" in facts else None,
+        "options": (", ".join(options) or "none") if "package" in facts else None,
     }
     return {**before, **_options(content), **seed, **{k: v for k, v in known.items() if v}}
-
-
-def _options_of_package(options: Mapping[str, Any]) -> str:
-    own = sorted(options.keys() - {*_FLAGS_BEFORE, "setting", SEED})
-    return ", ".join(f"{name}={_text(options[name])}" for name in own) or "none"
 
 
 def _of_sweep(

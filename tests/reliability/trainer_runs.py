@@ -44,7 +44,7 @@ TRAINERS = {
 _MARK = "MOTLEY_RELIABILITY_MARK"
 _TIMES = {"command", "started", "updated", "seconds", "seconds_before", "peak_memory_mb"}
 _PROGRESS = re.compile(
-    r".*: (goes on after )?\d+/\d+(, \w+ \S+)*(, about \S+ \w+ left)?|.*; results go to .*"
+    r".*: (goes on after )?\d+/\d+(, \w+ \S+)*(, about \S+ left)?|.*; results go to .*"
 )
 _ORPHAN_SECONDS = 5.0
 _ENDS = {".png": b"IEND\xaeB`\x82", ".csv": b"\n", ".json": b"\n"}
