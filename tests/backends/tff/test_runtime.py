@@ -27,7 +27,6 @@ from motley_tff.backends.tff import (
     backend as tff_backend,
     process as process_lib,
     runtime as runtime_lib,
-    stub as stub_lib,
 )
 from motley_tff.backends.tff.process import WorkerProcess
 from motley_tff.backends.tff.runtime import running_worker, tff_runtime
@@ -39,7 +38,6 @@ from tests.errors import refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MARK = "MOTLEY_TEST_MARK"
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
 
 
 @tff.tensorflow.computation(np.int32)
@@ -206,7 +204,6 @@ def endings(tmp_path_factory):
 
 
 @pytest.mark.slow
-@on_linux
 @pytest.mark.parametrize("mode", ENDINGS)
 def test_no_worker_outlives_its_program(endings, mode):
     """Signals get through during a computation, and an error that is no bug is one line."""
@@ -247,7 +244,6 @@ def test_a_computation_that_fails_keeps_its_own_error(runtime):
     assert _fail_unless_positive(1) == 1
 
 
-@on_linux
 def test_the_worker_ignores_signals_meant_for_us(runtime):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         os.kill(runtime.pid, number)
@@ -450,24 +446,6 @@ def test_a_process_that_cannot_be_started(monkeypatch):
     with refused("TFF's worker", "No such file", kind=WorkerError):
         WorkerProcess()
     assert len(os.listdir("/proc/self/fd")) == files
-
-
-def test_nothing_answers_at_a_remote_address():
-    with process_lib.reserve_port(None) as silent:
-        port = silent.getsockname()[1]
-        with refused(f"127.0.0.1:{port}", expected="within 0.3", kind=WorkerError):
-            stub_lib.connect(f"127.0.0.1:{port}", timeout_seconds=0.3)
-
-
-def test_a_remote_worker_that_is_lost():
-    with running_worker() as (worker, _):
-        stub = stub_lib.connect(worker.target)
-        context = runtime_lib.execution_context(stub)
-        with runtime_lib.installed(context, end=stub.close):
-            assert _total([1, 1]) == 2
-            worker.close()
-            with refused(f"lost TFF's worker at {worker.target}", kind=WorkerError):
-                _total([1, 1])
 
 
 # --- executors ------------------------------------------------------------------------------------
