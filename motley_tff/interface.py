@@ -162,8 +162,8 @@ def run(
     )
     config = options_lib.checked(config)
     if algorithm.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
-        expected = f"no {algorithm.card.title}, which keeps state that devices cannot keep"
-        advice = "choose another algorithm, or a task of silos"
+        expected = f"silos, as {algorithm.card.title} keeps a state at each client"
+        advice = "choose another algorithm or task"
         raise UserError(f"task {task.dataset}", "devices", expected, advice)
     whole = defaults.resolve(config, task.setting, len(task.train))
     whole.check()

@@ -12,12 +12,8 @@ _LOG_TAIL_BYTES = 4096
 # has threads, could deadlock. 1 is PR_SET_PDEATHSIG, a promise of the kernel that survives exec. A
 # parent that was gone before the promise was made is another process's number by now.
 _LAUNCHER = """
-import os, signal, sys
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-except ImportError:
-    pass
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent process is gone")
 for number in sys.argv[2].split():

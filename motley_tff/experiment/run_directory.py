@@ -174,7 +174,7 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 file.close()
-                raise self._error("another process that runs it", "", "wait for it") from error
+                raise self._error("another process that runs it", "", "wait for its end") from error
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                     return file
@@ -192,14 +192,15 @@ class RunDirectory:
         path = self.path / "run.json"
         if not path.exists():
             if self._has_results():
-                raise self._error("results", "run.json, to say of what", "move it away")
+                expected = "the run.json that says which settings they are of"
+                raise self._error("results without one", expected, "move the directory away")
             return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             _check_record(record)
         except (OSError, ValueError, RecursionError) as error:
-            expected = f"what can be read ({error})"
-            raise UserError(str(path), None, expected, "move the directory away") from error
+            expected = "the JSON that a run wrote"
+            raise UserError(str(path), str(error), expected, "move the directory away") from error
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
@@ -208,7 +209,7 @@ class RunDirectory:
         known = self.record.get(name)
         if known is not None and known != dict(current):
             then = f"{known}, as when the run began"
-            raise self._error(f"{title} {dict(current)}", then, "give them back")
+            raise self._error(f"{title} {dict(current)}", then, "use the same again")
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
@@ -339,7 +340,7 @@ def digest(path: str) -> str:
                 file.seek(start)
                 hasher.update(file.read(length))
     except OSError as error:
-        raise UserError(path, None, f"what can be read ({error.strerror})") from error
+        raise UserError(path, error.strerror, "data that can be read") from error
     return f"{size}:{hasher.hexdigest()}"
 
 

@@ -185,7 +185,7 @@ def append(
     if not is_same:
         unlike = sorted(set(names) ^ set(columns)) or columns
         columns_of = f"columns that differ from this version's ({', '.join(unlike)})"
-        advice = "go on with the version that began it, or begin again elsewhere"
+        advice = "go on with the version that began it, or begin again in another directory"
         raise UserError(str(path), columns_of, advice=advice)
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
@@ -207,9 +207,9 @@ def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
                     raise UserError(place, f"{len(row)} cells", f"{len(columns)}")
                 yield dict(zip(columns, row, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(str(path), f"what is none ({error})", "a CSV in UTF-8") from error
+        raise UserError(str(path), str(error), "a CSV file in UTF-8") from error
     except OSError as error:
-        raise UserError(str(path), f"no way to read it ({error.strerror})") from error
+        raise UserError(str(path), error.strerror, "a CSV file that can be read") from error
 
 
 def keep_rounds(path: pathlib.Path, last_round: int) -> None:

@@ -40,10 +40,10 @@ def test_damaged_and_pickled_files_are_refused(tmp_path):
     checkpoints.save(tmp_path, 1, STATE)
     path = tmp_path / "round_00000001.npz"
     path.write_bytes(path.read_bytes()[:100])
-    with refused(str(path), expected="read", advice="move it away"):
+    with refused(str(path), expected="whole", advice="move it away"):
         checkpoints.load(tmp_path, 1, STATE)
     np.savez(path, **{"00000": np.array([{"code": print}], dtype=object)})
-    with refused(str(path), expected="read"):
+    with refused(str(path), "pickle", "whole"):
         checkpoints.load(tmp_path, 1, STATE)
 
 

@@ -113,11 +113,11 @@ def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, 
 def test_a_record_that_was_changed(tmp_path, record, words):
     os.makedirs(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with refused("run.json", expected=words):
+    with refused("run.json", words, "JSON"):
         opened(tmp_path)
-    for damaged, words in (("{", ""), ("[" * 100_000, "maximum recursion depth")):
+    for damaged, words in (("{", "line 1"), ("[" * 100_000, "maximum recursion depth")):
         (tmp_path / "run" / "run.json").write_text(damaged)
-        with refused("run.json", expected=f"read ({words}"):
+        with refused("run.json", words, "JSON"):
             opened(tmp_path)
 
 

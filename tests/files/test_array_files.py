@@ -85,7 +85,7 @@ def test_members_that_are_no_arrays(tmp_path):
     with pytest.raises(ValueError, match="'00000' is no array"):
         array_files.read(path)
     path.rename(tmp_path / "round_00000001.npz")
-    with refused(str(tmp_path), expected="'00000' is no array"):
+    with refused(str(tmp_path), "'00000' is no array"):
         checkpoints.load(tmp_path, 1, (np.float32([1]),))
     with refused("round_00000001.npz", "'w000' is no array", "run's directory"):
         model_files.load(str(tmp_path / "round_00000001.npz"), [(1,)])
