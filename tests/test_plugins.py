@@ -12,13 +12,12 @@ from absl import flags
 
 import datasets
 from launch.report import names
+from launch.sweeps import grids, plans
 from motley_tff import algorithms, interface
 from motley_tff.core import plugins
 from tests import plugin_package
 from tests.contracts import in_process
 from tests.errors import refused
-from tests.launch import commands
-from tests.launch.sweeps import stand_in
 from tests.trainers import programs
 from trainers import config
 
@@ -146,7 +145,7 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
     [
         ("from tests", "import nothing_of_that_name; from tests",
          "ModuleNotFoundError: No module named 'nothing_of_that_name'", ""),
-        ("def create", "def other", "AttributeError", ""),
+        ("create", "other", "AttributeError", ""),
         ('"cross_device"', '"devices"', "'devices'", "'cross_device' or 'cross_silo'"),
         ("create.setting", "create.other", "None", "'cross_device' or 'cross_silo'"),
         ('"cross_device"', '"cross_silo"', "setting='cross_device'", "'toy', 'cross_silo'"),
@@ -156,9 +155,6 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
 )  # fmt: skip
 def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, found, expected):
     text = _TASK.replace(old, new)
-    text += "create = 1" if old == "def create" and "other" not in new else ""
-    if old == "def create":
-        text = text.replace("create.setting", "other.setting")
     install(text, tasks={"toy": "M:create"})
     with refused("plug-in toys 2.5, data set 'toy' (", found, expected):
         _create("toy")
@@ -272,25 +268,12 @@ def test_nothing_goes_on_under_another_version(install, tmp_path):
             run(tmp_path, "x", *given, "--backend=sequential")
 
 
-def test_a_sweep_does_not_go_on_under_another_version(install, tmp_path, monkeypatch):
+def test_a_sweeps_plan_has_the_versions_of_its_packages(install):
+    """It does not go on under another plan."""
     install(_TASK + _CLASS, tasks={"rooms": "M:create"}, kinds={"toy": "M:Toy"})
-    grid = tmp_path / "rooms.yaml"
-    grid.write_text(
-        "algorithm: toy\ndataset: rooms\ntrainer: finetuning_trainer\n"
-        "fixed: {algorithm: toy, client_learning_rate: 1}\ngrid: {strength: [0.5]}\n"
-    )
-    monkeypatch.setattr(sys, "executable", stand_in.write(tmp_path)[0])
-    given = (grid, "--seeds=1", f"--root_output_dir={tmp_path / 'out'}")
-    with commands.opened("launch.sweeps.command", "GRID...") as sweep:
-        assert sweep(*given)[0] == 0
-        path = tmp_path / "out" / "rooms" / "run.json"
-        record = json.loads(path.read_text())
-        plugins_of = record["plan"]["plugins"]
-        assert plugins_of == {"toy": "toys 2.5", "rooms": "toys 2.5"}
-        plugins_of["rooms"] = "toys 2.4"
-        path.write_text(json.dumps(record))
-        said = sweep.refused(*given)
-        assert "found results of plugins" in said and "toys 2.4" in said
+    fixed, tried = {"algorithm": "toy"}, {"strength": ("0.5",)}
+    grid = grids.Grid("toy", "rooms", "finetuning_trainer", fixed, {}, tried)
+    assert plans.Plan(grid, 1).identity()["plugins"] == {"toy": "toys 2.5", "rooms": "toys 2.5"}
 
 
 def test_runs_do_not_hang_on_what_is_installed_beside_them(install):

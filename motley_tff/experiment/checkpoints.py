@@ -73,7 +73,7 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(leaves, expected, strict=True)
     )
     if not same:
-        finding, expected = "arrays of another model or algorithm", "those of this run"
+        finding = "arrays of another model or algorithm"
         advice = f"choose another {errors.name('experiment_name')}"
-        raise UserError(f"checkpoint {path}", finding, expected, advice)
+        raise UserError(f"checkpoint {path}", finding, "those of this run", advice)
     return tf.nest.pack_sequence_as(structure, leaves)

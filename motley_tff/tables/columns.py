@@ -113,12 +113,12 @@ def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     One without values stands for no column. `ood` and `scores` are there or not: their one value
     is "".
     """
-    found: list[str] = []
+    in_order: list[str] = []
     for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
-        filled = [column.name for column in group]
+        templates = [column.name for column in group]
         for value in values.get(key, ()) if key else [""]:
-            found += [name.replace(f"<{key}>", value) for name in filled]
-    return tuple(found)
+            in_order += [name.replace(f"<{key}>", value) for name in templates]
+    return tuple(in_order)
 
 
 def of_task(

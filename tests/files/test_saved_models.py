@@ -45,26 +45,12 @@ def published_lstm(num_ids):
     return tf.keras.Model(ids, L.Dense(num_ids)(h), name="rnn")
 
 
-class _GroupNorm(L.Layer):
-    """As TensorFlow Addons has it: groups of neighbouring channels, epsilon 1e-3."""
-
-    def build(self, shape):
-        self.gamma = self.add_weight("gamma", shape[-1:])
-        self.beta = self.add_weight("beta", shape[-1:])
-
-    def call(self, x):
-        shape = tf.shape(x)
-        groups = tf.reshape(x, [*tf.unstack(shape)[:3], 8, x.shape[-1] // 8])
-        mean, variance = tf.nn.moments(groups, [1, 2, 4], keepdims=True)
-        normal = tf.reshape((groups - mean) * tf.math.rsqrt(variance + 1e-3), shape)
-        return normal * self.gamma + self.beta
-
-
 def published_mobilenet(num_classes, side):
     """Functional; strides by padding beforehand."""
 
     def normed(x, convolution, is_active=True):
-        x = _GroupNorm()(convolution(x))
+        # As TensorFlow Addons has it: groups of neighbouring channels.
+        x = L.GroupNormalization(8, epsilon=1e-3)(convolution(x))
         return L.ReLU(6.0)(x) if is_active else x
 
     def strided(x, layer, size, **options):

@@ -221,6 +221,7 @@ def test_runtimes_leave_what_was_before_and_can_be_nested():
     with tff_runtime() as outer, tff_runtime() as inner:
         assert outer.port != inner.port and outer.pid != inner.pid
         assert _total([1, 1]) == 2
+        assert all(thread.daemon for thread in threading.enumerate() if "tff" in thread.name)
     with pytest.raises(ZeroDivisionError), tff_runtime() as third:
         raise ZeroDivisionError
     assert tff.framework.get_context_stack().current is before
