@@ -54,8 +54,8 @@ def read(
         else:
             with loaded:
                 members = loaded.zip.infolist()
-                wanted = (m for m in members if is_wanted(m.filename.removesuffix(".npy")))
-                needed, free = sum(m.file_size for m in wanted), psutil.virtual_memory().available
+                chosen = (m for m in members if is_wanted(m.filename.removesuffix(".npy")))
+                needed, free = sum(m.file_size for m in chosen), psutil.virtual_memory().available
                 if needed > free:  # A few kB can stand for gigabytes.
                     raise ValueError(
                         f"its arrays take {needed:,} bytes, {free:,} of memory are free"
