@@ -34,7 +34,7 @@ class TwoLayers(tf.keras.Model):
         return self.logits(tensor_random.dropout(h, 0.25, key) if training else h)
 
 
-class _Bare:
+class Bare:
     """A model without Keras layers, whose making is most of an eager step."""
 
     def _next(self):
@@ -42,14 +42,14 @@ class _Bare:
         return tf.Variable(0.0, trainable=True)
 
 
-class _Scalar(_Bare):
+class _Scalar(Bare):
     """Outputs w for every example."""
 
     def __call__(self, x, training, key):
         return (tf.ones_like(x)[:, None] @ self._next())[:, 0]
 
 
-class _Pair(_Bare):
+class _Pair(Bare):
     """Outputs the mean of b + h: a base and a last layer of `width` numbers each, first 0."""
 
     def __call__(self, x, training, key):
@@ -57,7 +57,7 @@ class _Pair(_Bare):
         return tf.reduce_mean(ones @ self._next() + ones @ self._next(), axis=1)
 
 
-class _TwoLayers(_Bare):
+class _TwoLayers(Bare):
     def embed(self, x):
         kernel, bias = self._next(), self._next()
         return tf.tanh(x @ kernel + bias)
@@ -68,7 +68,7 @@ class _TwoLayers(_Bare):
         return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
 
 
-def _model(build, *shapes, initializer="zeros", vectorizes=True):
+def model(build, *shapes, initializer="zeros", vectorizes=True):
     """Returns a bare model with a kernel of each shape; the last one is its last layer."""
     names = tuple(f"layer_{i}/kernel:0" for i in range(len(shapes)))
     is_last = (*[False] * (len(shapes) - 1), True)
@@ -111,7 +111,7 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
     return task.Task(
         "toy",
         setting,
-        _model(_Scalar, (1, 1), initializer=tf.keras.initializers.Constant(initial)),
+        model(_Scalar, (1, 1), initializer=tf.keras.initializers.Constant(initial)),
         half_squared_error,
         (task.Metric("half_squared_error", half_squared_error, False),),
         lambda raw, training, key: (raw["x"], raw["x"]),
@@ -122,7 +122,7 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
 
 def with_pair(scalar, width=1):
     """Returns a scalar task whose model is a base and a last layer, of `width` numbers each."""
-    return dataclasses.replace(scalar, model=_model(_Pair, (1, width), (1, width)))
+    return dataclasses.replace(scalar, model=model(_Pair, (1, width), (1, width)))
 
 
 def _cross_entropy(y, logits):
@@ -178,7 +178,7 @@ def classifier_silos(sizes=(7, 12, 3, 20), seed=0):
     )
 
 
-class _ThreeWeights(_Bare):
+class _ThreeWeights(Bare):
     """Two logits of one number: a base of one weight, a last layer of two."""
 
     def embed(self, x):
@@ -200,7 +200,7 @@ def three_weights(setting, sizes=(4, 6), seed=0):
         made = dataclasses.replace(made, **held_out)
     return dataclasses.replace(
         made,
-        model=_model(
+        model=model(
             _ThreeWeights, (1, 1), (1, 2),
             initializer="glorot_uniform", vectorizes=False,
         ),

@@ -298,20 +298,11 @@ class RunConfig:
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm
     ) -> algorithm_lib.Personalization:
-        """Returns how clients' models are made and scored.
-
-        Args:
-          task: The task.
-          built: The algorithm for that task.
-
-        Raises:
-          ValueError: If the algorithm trains no models for clients and none is given.
-        """
+        """Returns how clients' models are made and scored, given the built algorithm."""
         if self.personalization is not None:
             return self.personalization.build(task)
         personalization = self.algorithm.personalization(task, built)
-        if personalization is None:
-            raise ValueError(f"Expected a personalization beside {self.algorithm.card.name}.")
+        assert personalization is not None  # `defaults.resolve` gave one where it has none.
         return personalization
 
     @property

@@ -130,7 +130,7 @@ SHOWN_ELSEWHERE = {
     ),
     **{o.name.flag: "trainers/test_flags" for o in options.options(DataOptions) if o.owners},
     "aggregator": "contracts/test_aggregators",
-    "dp_noise_multiplier": "backends/test_tff_backend",
+    "dp_noise_multiplier": "contracts/test_aggregators",
     "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
     "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
 }

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import psutil
-import scipy.io
 
+from tests.datasets import test_school
 from tests.reliability import bench as bench_lib, trainer_runs
 from tests.reliability.bench import Bench, UnavailableError
 from tests.reliability.trainer_runs import Ending
@@ -105,20 +104,10 @@ def read_only_data(bench: Bench) -> Ending:
     """The data directory cannot be written."""
     data = bench.folder / "data"
     data.mkdir()
-    _write_schools(data / "school.mat")
+    test_school.mat(data / "school.mat")
     bench.flags = ("--nouse_synthetic_data", f"--data_dir={data}")
     with bench_lib.read_only(data):
         return bench.run()
-
-
-def _write_schools(path: pathlib.Path) -> None:
-    """Writes a few schools as MALSAR's file has them."""
-    rng = np.random.default_rng(0)
-    cells = [np.empty((1, 6), object) for _ in range(2)]
-    for i in range(6):
-        cells[0][0, i] = rng.normal(size=(30, 28))
-        cells[1][0, i] = rng.integers(1, 71, (30, 1)).astype(float)
-    scipy.io.savemat(path, dict(zip("XY", cells, strict=True)))
 
 
 def full_temporary_directory(bench: Bench) -> Ending:
@@ -259,18 +248,23 @@ def _need(program: str) -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 
-_AS, _DATA = resource.RLIMIT_AS, resource.RLIMIT_DATA
+_KINDS = {resource.RLIMIT_AS: "address space", resource.RLIMIT_DATA: "data"}
 # A thread of TensorFlow's that gets no memory aborts the program: nobody can catch that.
 _NO_MEMORY = {"statuses": (2, -6), "words": "memory ran out"}
 _NO_ROOM = {"statuses": (2,), "words": "No space left on device"}
-_FILLING, _CLOSED = partial(full_disk, is_begun=True), _closed("<&- >&- 2>&-")
+
+
+def _on_both(name: str, happen: Callable[[Bench], Ending], **right: Any) -> tuple[Fault, Fault]:
+    """Returns a fault on the sequential backend and on TFF's."""
+    return Fault(name, happen, **right), Fault(f"{name}, tff", happen, **right, backend="tff")
+
+
 FAULTS = (
     *(
         Fault(f"disk with {room} kB left", partial(full_disk, free_kilobytes=room), **_NO_ROOM)
         for room in (0, 4, 8, 40, 120, 200, 280, 360)
     ),
-    Fault("disk that others fill", _FILLING, **_NO_ROOM),
-    Fault("disk that others fill, tff", _FILLING, **_NO_ROOM, backend="tff"),
+    *_on_both("disk that others fill", partial(full_disk, is_begun=True), **_NO_ROOM),
     *(
         Fault(f"disk that fills in {file}", partial(disk_that_fills_in, file=file), **_NO_ROOM)
         for file in ("run.json", "rounds.csv", "round_00000002.npz", "round_00000012.npz",
@@ -287,26 +281,23 @@ FAULTS = (
     Fault("TMPDIR that is not there", under(environment={"TMPDIR": "/not/there"}), backend="tff"),
     Fault("TMPDIR on a full disk", full_temporary_directory, backend="tff"),
     Fault("all read-only but the output", all_else_read_only, (2,), "set TMPDIR"),
-    Fault("the same, TMPDIR there", output_is_temporary),
-    Fault("the same, TMPDIR there, tff", output_is_temporary, backend="tff"),
-    Fault("clock that jumps", jumping_clock),
-    Fault("clock that jumps, tff", jumping_clock, backend="tff"),
+    *_on_both("the same, TMPDIR there", output_is_temporary),
+    *_on_both("clock that jumps", jumping_clock),
     Fault("second run on a directory", second_run, (2,), "another process"),
-    Fault("run after a dead one", run_after_a_dead_one),
-    Fault("run after a dead one, tff", run_after_a_dead_one, backend="tff"),
+    *_on_both("run after a dead one", run_after_a_dead_one),
     Fault("TFF's worker killed", worker_killed, (0,), "it is started again", "tff"),
     Fault("TFF's worker stopped for a while", worker_stopped, backend="tff"),
     Fault("Ctrl-C beside a stopped worker", end_beside_stopped_worker, (130,), "goes on", "tff"),
-    Fault("0 MB more address space", partial(no_more_memory, kind=_AS, megabytes=0), **_NO_MEMORY),
-    Fault("8 MB more address space", partial(no_more_memory, kind=_AS, megabytes=8), **_NO_MEMORY),
-    Fault("0 MB more data", partial(no_more_memory, kind=_DATA, megabytes=0), **_NO_MEMORY),
-    Fault("8 MB more data", partial(no_more_memory, kind=_DATA, megabytes=8), **_NO_MEMORY),
+    *(
+        Fault(f"{mb} MB more {of_kind}", partial(no_more_memory, kind=kind, megabytes=mb),
+              **_NO_MEMORY)
+        for kind, of_kind in _KINDS.items() for mb in (0, 8)
+    ),
     Fault("stdout's reader left", partial(reader_that_left, stream="stdout"), (141,)),
     Fault("stderr's reader left", partial(reader_that_left, stream="stderr"), (0,)),
     Fault("stdout on a full disk", partial(full_stream, stream="stdout"), (2,), "No space left"),
     Fault("stderr on a full disk", partial(full_stream, stream="stderr"), (0,)),
     Fault("stdin closed", _closed("<&-")),
     Fault("stdout closed", _closed(">&-")),
-    Fault("all streams closed", _CLOSED),
-    Fault("all streams closed, tff", _CLOSED, backend="tff"),
+    *_on_both("all streams closed", _closed("<&- >&- 2>&-")),
 )  # fmt: skip

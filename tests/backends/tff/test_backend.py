@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from motley_tff.algorithms import FedAvg, optimizers
-from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
+from motley_tff.backends.tff import backend as tff_backend
 from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients
@@ -68,23 +68,6 @@ def test_equal_to_stock_fed_avg():
     for a, b in zip(stock.get_model_weights(state).trainable, ours, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
     assert not np.allclose(ours[0], initial[0])
-
-
-@pytest.mark.slow
-def test_differential_privacy_adds_noise():
-    task = toy.with_pair(toy.scalar_task({"a": [1.0], "b": [1.0]}), width=20)
-    algorithm = _params().build(task, task.model.initial_weights(0))
-    steps = []
-    for noise in (0.001, 1.0):
-        aggregator = tff_aggregators.build("differentially_private", noise, 50)
-        run = toy.train(task, algorithm, backend=tff_backend.TffBackend(aggregator))
-        steps.append(np.linalg.norm(np.concatenate(run.weights)))
-    assert steps[1] > 1.5 * steps[0] > 0
-
-
-def test_unknown_aggregator():
-    with refused("aggregator", "maen", "mean"):
-        tff_aggregators.build("maen", 1.0, 5)
 
 
 def _in_graph_task(ids):

@@ -177,15 +177,6 @@ def test_each_worker_gets_about_as_many_examples(sizes, parts, expected):
     assert all(part[0] == 7 for part in dealt)
 
 
-def test_no_results_at_both_ends(spread):
-    @tff.federated_computation(_NUMBERS)
-    def both(values):
-        return values, tff.federated_sum(values)
-
-    with pytest.raises(NotImplementedError):
-        both([1, 2])
-
-
 # --- failures -------------------------------------------------------------------------------------
 
 
