@@ -36,7 +36,7 @@ _COMMON_FLAGS = """Flags of every command:
 class Given(NamedTuple):
     """A flag as it was given, without a `no` that switches it off.
 
-    Where a flag takes no value, its text means nothing; `flagfile` is None for the command line.
+    The text of a flag without a value means nothing. `flagfile` is None for the command line.
     """
 
     name: str

@@ -39,8 +39,8 @@ _KINDS = {
     "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
     "results_version": int,
 }  # fmt: skip
-# What was once recorded and decides nothing: `--v` is absl's short `--verbosity`, the others are
-# settings that Python's `run` has no argument for.
+# Earlier versions recorded these, which decide nothing: `--v` is absl's short `--verbosity`, and
+# Python's `run` has no argument for the others.
 _FORGOTTEN = frozenset({"v", "loop.num_generated", "warm_start.algorithm"})
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
@@ -57,12 +57,12 @@ class RunDirectory:
 
     Args:
       flags: What decides the numbers; a directory with others is refused.
-      defaults: What a flag stood at in a run that was made before there was such a flag.
+      defaults: `{flag: value}` that a run counts as having if it is older than the flag.
       raisable: `{flag: others}` that may be raised where a run goes on, unless the others, whose
         meaning depends on it, are named.
       followers: `value -> {flag: value}` of flags that were not given and follow a raisable one:
         where that stands at the first value, they stand at these. They are raised with it.
-      maker: The program; a directory of another one is refused by its name.
+      maker: The program. A directory that another program made is refused, with its name.
 
     Attributes:
       record: What `run.json` says.
@@ -116,7 +116,7 @@ class RunDirectory:
         return self.path / f"{name}.csv"
 
     def close(self) -> None:
-        """Lets go of the directory; one in which nothing was written is taken away again."""
+        """Releases the directory, and removes it again if nothing was written there."""
         with contextlib.suppress(OSError):  # It may be gone, or be wanted by another run by now.
             if os.listdir(self.path) == [_LOCK]:
                 (self.path / _LOCK).unlink()
@@ -298,7 +298,7 @@ class RunDirectory:
 
 
 def _number(value: Any) -> Any:
-    """Returns a value whose lists have numbers in place of their texts: "1.0" and "1" are one."""
+    """Returns a value with numbers in place of their texts, so that "1.0" and "1" are equal."""
     if isinstance(value, list):
         return [_number(item) for item in value]
     with contextlib.suppress(ValueError):

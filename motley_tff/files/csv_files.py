@@ -53,8 +53,8 @@ def cell(value: Any) -> str:
 def _line(values: tuple[Any, ...]) -> str:
     r"""Returns a row as RFC 4180 has it, but for `\n` at its end.
 
-    `csv.writer` takes four times as long, and leaves a cell with `\r` without quotes where rows end
-    so. Rows of one kind have one template; what it does not get right is done cell by cell.
+    `csv.writer` takes four times as long, and does not quote a cell with `\r` where rows end in
+    `\n`. Rows of the same types share a template; rows that need quotes are written cell by cell.
     """
     template = _template(tuple(map(type, values)))
     line = template % values if template else ""

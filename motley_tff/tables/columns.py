@@ -1,6 +1,5 @@
-"""The columns of every table: name, kind, unit, meaning. What is written, read, checked and
-documented is written, read, checked and documented by `columns.csv` and `tables.csv` beside this
-file.
+"""The columns of every table: name, kind, unit, meaning. The project writes, reads, checks and
+documents tables by `columns.csv` and `tables.csv` beside this file.
 
     columns.names("clients", **columns.of_task("cross_silo"))   # in the order of the file
     columns.find("clients", "baseline").kind                    # "float32"

@@ -1,8 +1,8 @@
-"""Whether runs are scored on the same: else what differs between them is no merit of a method.
+"""Whether runs are scored on the same data: if not, their difference is no merit of a method.
 
-Of each run `run.json` says its data flags, the digests of its files and the range that labels are
-scaled by, and its rows their seed and how many examples each client is scored on. What one does not
-say, as a table without `run.json` or of an earlier version, tells nothing.
+A run's `run.json` has its data flags, the digests of its files and the range that labels are scaled
+by. Its rows have their seed, and how many examples each client is scored on. What one of two runs
+does not say, such as one of an earlier version or without `run.json`, is not compared.
 """
 
 import json
