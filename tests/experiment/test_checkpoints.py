@@ -26,16 +26,6 @@ def test_the_newest_two_are_kept(tmp_path):
     assert checkpoints.rounds(tmp_path / "none") == []
 
 
-def test_what_a_save_that_was_killed_had_still_to_remove(tmp_path, monkeypatch):
-    with monkeypatch.context() as killed:
-        killed.setattr(checkpoints, "forget_old", lambda directory: None)
-        for number in (1, 2, 3):
-            checkpoints.save(tmp_path, number, STATE)
-    assert checkpoints.rounds(tmp_path) == [1, 2, 3]
-    checkpoints.forget_old(tmp_path)
-    assert checkpoints.rounds(tmp_path) == [2, 3]
-
-
 def test_damaged_and_pickled_files_are_refused(tmp_path):
     checkpoints.save(tmp_path, 1, STATE)
     path = tmp_path / "round_00000001.npz"
