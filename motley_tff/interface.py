@@ -86,11 +86,9 @@ def create_task(name: str, **options: Any) -> Task:
     plugins.check_not_ours(others.get(name), ours)
     tasks = {**others, **ours}
     if name not in tasks:
-        names = sorted(tasks)
-        near = difflib.get_close_matches(str(name).lower(), names, n=1)
-        expected = (
-            f"one of {', '.join(names)}" if names else "the project installed, as launch/run does"
-        )
+        near = difflib.get_close_matches(str(name).lower(), sorted(tasks), n=1)
+        known = ", ".join(sorted(tasks))
+        expected = f"one of {known}" if known else "the project installed, as launch/run does"
         raise UserError("task", repr(name), expected, f"did you mean {near[0]!r}?" if near else "")
     from motley_tff.core.task import Task  # TensorFlow takes 3 s.
     from motley_tff.experiment import runner
@@ -164,14 +162,14 @@ def run(
     )
     config = options_lib.checked(config)
     if algorithm.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
-        expected = f"no {algorithm.card.title}, which keeps state that devices cannot keep"
-        advice = "choose another algorithm, or a task of silos"
+        expected = f"silos, as {algorithm.card.title} keeps a state at each client"
+        advice = "choose another algorithm or task"
         raise UserError(f"task {task.dataset}", "devices", expected, advice)
     whole = defaults.resolve(config, task.setting, len(task.train))
     whole.check()
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
-        settings = _settings(config, whole) | _data_settings(task)
+        settings = _settings(config, whole, task)
         # Runs of before did not say their data's options.
         before = {"data": settings["data"]}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
@@ -231,7 +229,7 @@ def run_config(
     runner.run(loaded, whole, directory, reporter or progress.Silent(), warn or warnings.warn)
 
 
-def _settings(config: RunConfig, whole: RunConfig) -> dict[str, Any]:
+def _settings(config: RunConfig, whole: RunConfig, task: Task) -> dict[str, Any]:
     """Returns what decides the numbers, as `run.json` has it: `{dotted name: value}`."""
     settings = whole.settings()
     # Runs of before have its rate as it was given, which may be none.
@@ -241,15 +239,10 @@ def _settings(config: RunConfig, whole: RunConfig) -> dict[str, Any]:
         )
     for name in ("backend.tff_workers", "loop.num_generated"):  # These decide no number.
         del settings[name]
+    options = task.facts.get("arguments", {})
     return settings | {
         "algorithm": whole.algorithm_name,
         "base_random_seed": whole.loop.base_random_seed,
-    }
-
-
-def _data_settings(task: Task) -> dict[str, Any]:
-    options = task.facts.get("arguments", {})
-    return {
         "data": {name: value for name, value in options.items() if name not in _PLACES},
         "dataset_name": task.dataset,
         "use_synthetic_data": task.facts.get("source") == "synthetic",
@@ -262,10 +255,8 @@ def _result(path: pathlib.Path, is_kept: bool) -> Result:
             advice = "move the folder away, or choose another experiment_name"
             raise UserError(str(path), None, f"{name}.csv, which a finished run leaves", advice)
     history = client_tables.read(path / "clients.csv")
-    frames = {}
-    for name in columns.TABLES:
-        if (path / f"{name}.csv").exists() and name != "clients":
-            frames[name] = reading.read(reading.open_file(path / f"{name}.csv"), name)
+    paths = {name: path / f"{name}.csv" for name in columns.TABLES if name != "clients"}
+    frames = {n: reading.read(reading.open_file(p), n) for n, p in paths.items() if p.exists()}
     return Result(
         clients=client_tables.choose(history, "last", None).reset_index(drop=True),
         history=history,

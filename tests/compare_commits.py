@@ -13,11 +13,10 @@ second comparison with the same commit runs the other one alone.
 """
 
 import argparse
-import csv
-import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,9 @@ import tempfile
 import time
 from concurrent import futures
 from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 # Written out, as the registries of two commits may differ.
 _DEVICE = (
@@ -77,44 +79,49 @@ _IN_PYTHON = (
 
 
 class Run(NamedTuple):
-    """A run: its name, the trainer (or `python`, or `plugins`) and the flags."""
+    """A run of a trainer (or `python`, or `plugins`) with flags."""
 
     name: str
     trainer: str
     flags: tuple[str, ...]
 
 
-def _run(name, trainer, *flags):
-    return Run(name, trainer, flags)
+def _run(trainer, *flags, name=""):
+    """Returns a run; its name says what of its flags chooses something."""
+    chosen = re.findall(
+        r"--(?:dataset_name|algorithm|personalization|generator|backend)=(\S+)", " ".join(flags)
+    )
+    return Run(name or "_".join([trainer, *chosen]), trainer, flags)
 
 
 def combined_runs():
     """Yields few runs in which many features meet."""
     yield _run(
-        "drop_outs", "finetuning_trainer",
+        "finetuning_trainer",
         "--dataset_name=emnist", "--backend=sequential", *_COHORTS, *_OWN["finetuning_trainer"],
         "--dropout_rate=0.3", "--straggler_rate=0.5", "--acceptance=min_examples:12",
         "--evaluate_ood", "--ood_examples=8", "--personalization_fraction=0.25,0.5",
         "--finetune_last_layer", "--include_baseline_candidate", "--algorithm=fedprox",
+        name="drop_outs",
     )  # fmt: skip
     yield _run(
-        "robust", "finetuning_trainer",
+        "finetuning_trainer",
         "--dataset_name=vehicle", "--aggregator=robust", "--export_scores",
         "--finetune_tuning=per_client", "--finetune_every=2", *_OWN["finetuning_trainer"],
+        name="robust",
     )  # fmt: skip
     yield _run(
-        "warm_start", "hypcluster_trainer",
+        "hypcluster_trainer",
         "--dataset_name=school", "--backend=sequential", "--warmstart_fraction=0.5",
-        "--dropout_rate=0.3", "--balance=0.5", *_HYPCLUSTER,
+        "--dropout_rate=0.3", "--balance=0.5", *_HYPCLUSTER, name="warm_start",
     )  # fmt: skip
     yield _run(
-        "shared_layers", "hypcluster_trainer",
-        "--dataset_name=adni", "--share_base_layers", "--step_empty_clusters", *_HYPCLUSTER,
+        "hypcluster_trainer", "--dataset_name=adni", "--share_base_layers",
+        "--step_empty_clusters", *_HYPCLUSTER, name="shared_layers",
     )  # fmt: skip
     yield _run(
-        "neighbors", "knn_per_trainer",
-        "--dataset_name=emnist", "--backend=sequential", *_COHORTS, "--num_neighbors=3",
-        "--coefficients=0.1,0.5,1", "--evaluate_ood",
+        "knn_per_trainer", "--dataset_name=emnist", "--backend=sequential", *_COHORTS,
+        "--num_neighbors=3", "--coefficients=0.1,0.5,1", "--evaluate_ood", name="neighbors",
     )  # fmt: skip
     for algorithm in _MULTI_TASK:
         flags = ["--dataset_name=school", f"--algorithm={algorithm}"]
@@ -122,77 +129,62 @@ def combined_runs():
             flags.append("--dropout_rate=0.2")
         if algorithm in ("ditto", "per_fedavg"):
             flags.append("--straggler_rate=0.5")
-        yield _run(f"multi_task_{algorithm}", "mtl_trainer", *flags)
+        yield _run("mtl_trainer", *flags)
 
 
 def _device_runs(trainers, backends, names=_DEVICE):
     for place, name in enumerate(names):
+        data = (f"--dataset_name={name}", f"--backend={backends[place % len(backends)]}")
         for trainer in trainers:
-            backend = backends[place % len(backends)]
-            yield _run(
-                f"{trainer}_{name}_{backend}", trainer, f"--dataset_name={name}",
-                f"--backend={backend}", *_COHORTS, *_OF_DATA.get(name, ()), *_OWN[trainer],
-            )  # fmt: skip
+            yield _run(trainer, *data, *_COHORTS, *_OF_DATA.get(name, ()), *_OWN[trainer])
 
 
 def _silo_runs(backend):
     for name in _SILO:
+        data = (f"--dataset_name={name}", f"--backend={backend}")
         for trainer in ("finetuning_trainer", "hypcluster_trainer", "knn_per_trainer"):
-            yield _run(
-                f"{trainer}_{name}_{backend}", trainer,
-                f"--dataset_name={name}", f"--backend={backend}", *_OWN[trainer],
-            )  # fmt: skip
+            yield _run(trainer, *data, *_OWN[trainer])
         for algorithm in _MULTI_TASK:
             # Three vendors' scans take half a minute a round.
             if name != "adni" or algorithm in ("ditto", "fedper"):
-                yield _run(
-                    f"{algorithm}_{name}_{backend}", "mtl_trainer",
-                    f"--dataset_name={name}", f"--backend={backend}", f"--algorithm={algorithm}",
-                )  # fmt: skip
+                yield _run("mtl_trainer", *data, f"--algorithm={algorithm}")
 
 
 def _trained_runs():
-    own = _OWN["finetuning_trainer"]
+    own, devices = _OWN["finetuning_trainer"], ("--dataset_name=emnist", *_COHORTS)
     for algorithm in _TRAINED:
         silos = _DIGITS if algorithm == "fedbabu" else ("--dataset_name=vehicle",)
-        devices = ("--dataset_name=emnist", *_COHORTS)
         # FedSTC's clients keep a state.
         for data in (silos,) if algorithm == "fedstc" else (silos, devices):
-            name = f"trained_{algorithm}_{data[0].partition('=')[2]}"
-            yield _run(name, "finetuning_trainer", *data, f"--algorithm={algorithm}", *own)
-    yield _run("trained_persfl", "mtl_trainer", *_DIGITS, "--algorithm=persfl")
+            yield _run("finetuning_trainer", *data, f"--algorithm={algorithm}", *own)
+    yield _run("mtl_trainer", *_DIGITS, "--algorithm=persfl")
     for personalization in ("lp_ft", "proximal"):
-        yield _run(
-            f"personalization_{personalization}", "finetuning_trainer",
-            "--dataset_name=emnist", *_COHORTS, f"--personalization={personalization}", *own,
-        )  # fmt: skip
+        yield _run("finetuning_trainer", *devices, f"--personalization={personalization}", *own)
 
 
 def _generative_runs():
     few = (
-        "--num_clients=4", "--clients_per_train_round=2", "--max_examples_per_client=20",
-        "--train_steps=6", "--num_generated=8", "--generator_width=8", "--partition=iid",
+        "--dataset_name=mnist", "--num_clients=4", "--clients_per_train_round=2",
+        "--max_examples_per_client=20", "--train_steps=6", "--num_generated=8",
+        "--generator_width=8", "--partition=iid",
     )  # fmt: skip
-    for generator in ("wgan_gp", "ddpm"):
+    steps = ("--diffusion_steps=20", "--sampling_steps=5")
+    for generator, own in (("wgan_gp", ()), ("ddpm", steps)):
         for algorithm in ("fedavg", "centralized"):
-            own = ("--diffusion_steps=20", "--sampling_steps=5") if generator == "ddpm" else ()
-            yield _run(
-                f"{generator}_{algorithm}", "generative_trainer", "--dataset_name=mnist", *few,
-                f"--generator={generator}", f"--algorithm={algorithm}", *own,
-            )  # fmt: skip
+            chosen = (f"--generator={generator}", f"--algorithm={algorithm}")
+            yield _run("generative_trainer", *few, *chosen, *own)
 
 
 def _other_runs():
     """Yields runs from Python, and of the page's package of plug-ins."""
-    for algorithm in _IN_PYTHON:
-        yield _run(f"python_{algorithm}", "python", algorithm, "school")
-    for algorithm in ("FedBabu", "PersFL"):
-        yield _run(f"python_{algorithm}", "python", algorithm, "mnist")
-    yield _run("python_knn_per", "python", "FedAvg", "vehicle", "KnnPer")
+    in_python = [(algorithm, "school") for algorithm in _IN_PYTHON]
+    in_python += [("FedBabu", "mnist"), ("PersFL", "mnist"), ("FedAvg", "vehicle", "KnnPer")]
+    for words in in_python:
+        yield _run("python", *words, name="_".join(["python", *words]))
     data = ("--dataset_name=thermostats",)
-    yield _run("plugins_data", "plugins", "hypcluster_trainer", *data, *_HYPCLUSTER)
-    yield _run("plugins_algorithm", "plugins", "finetuning_trainer", *data,
-               "--algorithm=clipped_fedavg", *_OWN["finetuning_trainer"])  # fmt: skip
+    yield _run("plugins", "hypcluster_trainer", *data, *_HYPCLUSTER)
+    yield _run("plugins", "finetuning_trainer", *data, "--algorithm=clipped_fedavg",
+               *_OWN["finetuning_trainer"])  # fmt: skip
 
 
 _PARTS = {
@@ -248,57 +240,42 @@ def _compare_part(part, given):
 
 def differences(before, after):
     """Yields a line for every table that is not byte-equal in two runs' directories."""
-    tables = [
-        {p.relative_to(d) for p in d.rglob("*.csv") if p.name != "tasks.csv"}
-        for d in (before, after)
-    ]
-    if not tables[0] | tables[1]:
+    folders = (before, after)
+    names = {p.relative_to(d) for d in folders for p in d.rglob("*.csv") if p.name != "tasks.csv"}
+    if not names:
         yield ": no tables in either"
-    for path in sorted(tables[0] | tables[1]):
-        if path not in tables[1]:
-            yield f"{path}: only before"
-        elif path not in tables[0]:
-            yield f"{path}: only after"
-        else:
-            texts = [(d / path).read_bytes().decode() for d in (before, after)]
-            rows, has_seconds = zip(*(_without_seconds(text) for text in texts), strict=True)
-            if rows[0] != rows[1]:
-                yield f"{path}: {_difference(*rows)}"
-            elif texts[0] != texts[1] and not any(has_seconds):
+    for path in sorted(names):
+        there = [d / path for d in folders if (d / path).exists()]
+        if len(there) < 2:
+            yield f"{path}: only in {there[0]}"
+        elif there[0].read_bytes() != there[1].read_bytes():
+            one, other = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in there)
+            seconds = [column for column in one if "seconds" in column]
+            if line := _difference(
+                *(t.drop(columns=seconds, errors="ignore") for t in (one, other))
+            ):
+                yield f"{path}: {line}"
+            elif not seconds:
                 yield f"{path}: the same cells, written in another way"
 
 
-def _difference(before, after):
-    """Returns by how much two tables' cells differ, relative to the larger of two numbers."""
-    if [len(row) for row in before] != [len(row) for row in after] or before[:1] != after[:1]:
+def _difference(one, other):
+    """Returns by how much two tables' cells differ, relative to the larger of two numbers; an empty
+    text if they are the same.
+    """
+    if one.shape != other.shape or list(one) != list(other):
         return "other rows or columns"
-    pairs = [
-        (a, b)
-        for rows in zip(before, after, strict=True)
-        for a, b in zip(*rows, strict=True)
-        if a != b
-    ]
-    try:
-        numbers = [(float(a), float(b)) for a, b in pairs]
-    except ValueError:
-        return f"{len(pairs)} cells differ, not all of them numbers"
-    largest = max((abs(a - b) / max(abs(a), abs(b)) for a, b in numbers), default=0.0)
-    return f"{len(pairs)} cells differ, by up to {largest:.1e} of the number"
-
-
-def _without_seconds(text):
-    rows = list(csv.reader(io.StringIO(text)))
-    dropped = {i for i, column in enumerate(rows[0]) if "seconds" in column} if rows else set()
-    return [[c for i, c in enumerate(row) if i not in dropped] for row in rows], bool(dropped)
+    differ = (one != other).to_numpy()
+    if not differ.any():
+        return ""
+    a, b = (pd.to_numeric(t.to_numpy()[differ], errors="coerce") for t in (one, other))
+    largest = np.max(np.abs(a - b) / np.maximum(np.abs(a), np.abs(b)))  # Of words, not a number.
+    return f"{differ.sum()} cells differ, by up to {largest:.1e} of the number"
 
 
 def _commit(name):
-    return subprocess.run(
-        ("git", "rev-parse", "--verify", f"{name}^{{commit}}"),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    command = ("git", "rev-parse", "--verify", f"{name}^{{commit}}")
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _tables(commit, runs, directory):

@@ -5,19 +5,19 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 import pytest
 from absl import flags
 
 import datasets
 from launch.report import names
+from launch.sweeps import grids, plans
 from motley_tff import algorithms, interface
 from motley_tff.core import plugins
 from tests import plugin_package
 from tests.contracts import in_process
 from tests.errors import refused
-from tests.launch import commands
-from tests.launch.sweeps import stand_in
 from tests.trainers import programs
 from trainers import config
 
@@ -33,21 +33,20 @@ def example(tmp_path_factory):
     return plugin_package.write_example(tmp_path_factory.mktemp("page") / "installed")
 
 
-def _environment(*folders):
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [programs.ROOT, *folders]))}
-
-
-def _run(folder, *words, status=0, cwd=programs.ROOT):
-    command = [sys.executable, "-m", *map(str, words)]
-    environment = _environment(folder)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd)
-    assert done.returncode == status, (done.stdout, done.stderr)
-    return done.stdout, done.stderr
+def _run(folder, *words):
+    """Returns what Python says where a package is installed."""
+    environment = {**os.environ, "PYTHONPATH": f"{programs.ROOT}{os.pathsep}{folder}"}
+    command = [sys.executable, *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=programs.ROOT
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout
 
 
 def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
     given = ("--algorithm=clipped_fedavg", "--clip_norm=0.001", f"--root_output_dir={tmp_path}")
-    _run(example, "trainers.finetuning_trainer", *_ROOMS, *given)
+    _run(example, "-m", "trainers.finetuning_trainer", *_ROOMS, *given)
     record = json.loads((tmp_path / "rooms" / "run.json").read_text())
     origin = "thermostats 1.0"
     assert record["plugins"] == {"dataset": origin, "algorithm": origin}
@@ -58,10 +57,10 @@ def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
 
 @pytest.mark.slow
 def test_the_contract_tests_run_over_the_pages_package(example):
-    words = ("-q", "-n", "0", "-p", "no:cacheprovider", "-k")
+    words = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k")
     chosen = "(thermostats or clipped_fedavg) and not tff"
     paths = [f"tests/contracts/test_{name}.py" for name in ("absence", "agreement", "datasets")]
-    stdout, _ = _run(example, "pytest", *words, chosen, *paths)
+    stdout = _run(example, *words, chosen, *paths)
     # Absent clients; three rounds on another backend; the task's own.
     assert int(stdout.splitlines()[-1].split()[0]) >= 7, stdout
 
@@ -72,20 +71,14 @@ def test_names_are_known_without_tensorflow(example):
         "finetuning_trainer; print(datasets.setting('thermostats'), algorithms.plugged(), "
         "list(algorithms.CARDS)[-1], {'tensorflow', 'sklearn'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
-    )
     expected = "cross_device {'clipped_fedavg': 'thermostats 1.0'} clipped_fedavg set()\n"
-    assert done.stdout == expected, done.stderr
+    assert _run(example, "-c", code) == expected
 
 
 def test_the_example_itself_can_be_imported_first(example):
     """Its module imports this project's algorithms, which import it."""
     code = "import thermostats; from motley_tff import algorithms; print(algorithms.REFUSED)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environment(example)
-    )
-    assert done.stdout == "{}\n", done.stderr
+    assert _run(example, "-c", code) == "{}\n"
 
 
 # --- what is wrong with a package -----------------------------------------------------------------
@@ -100,10 +93,9 @@ def _forget():
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Returns what makes a package installed: its module's text and its entry points."""
-    counter = iter(range(99))
 
     def installed(text, package="toys", **points):
-        module = f"toys_{os.getpid()}_{len(sys.modules)}_{next(counter)}"
+        module = f"toys_{uuid.uuid4().hex}"
         points = {
             group: {name: value.replace("M:", f"{module}:") for name, value in of.items()}
             for group, of in ((_DATASETS, points.get("tasks", {})),
@@ -123,9 +115,9 @@ _TASK = """
 from tests import toy
 def create(name, base_random_seed=0):
     import dataclasses
-    return dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset=DATASET)
+    return dataclasses.replace(toy.scalar_task({"a": [1.0]}), dataset=name)
 create.setting = "cross_device"
-""".replace("DATASET", "name")
+"""
 
 
 def _create(name, **options):
@@ -153,7 +145,7 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
     [
         ("from tests", "import nothing_of_that_name; from tests",
          "ModuleNotFoundError: No module named 'nothing_of_that_name'", ""),
-        ("def create", "def other", "AttributeError", ""),
+        ("create", "other", "AttributeError", ""),
         ('"cross_device"', '"devices"', "'devices'", "'cross_device' or 'cross_silo'"),
         ("create.setting", "create.other", "None", "'cross_device' or 'cross_silo'"),
         ('"cross_device"', '"cross_silo"', "setting='cross_device'", "'toy', 'cross_silo'"),
@@ -163,9 +155,6 @@ def test_a_data_set_is_found_and_gets_what_it_takes(install):
 )  # fmt: skip
 def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, found, expected):
     text = _TASK.replace(old, new)
-    text += "create = 1" if old == "def create" and "other" not in new else ""
-    if old == "def create":
-        text = text.replace("create.setting", "other.setting")
     install(text, tasks={"toy": "M:create"})
     with refused("plug-in toys 2.5, data set 'toy' (", found, expected):
         _create("toy")
@@ -175,10 +164,9 @@ def test_a_broken_data_set_is_a_line_and_the_others_stay(install, old, new, foun
 
 def test_names_that_are_taken_or_none(install):
     install(_TASK, tasks={"school": "M:create", "My toy": "M:create", "toy": "M:create"})
-    with refused("data set 'school' (", "this project's own"):
-        datasets.check_name("school")
-    with refused("data set 'school' (", "this project's own"):
-        interface.create_task("school", use_synthetic_data=True)
+    for make in (datasets.check_name, interface.create_task):
+        with refused("data set 'school' (", "this project's own"):
+            make("school")
     with refused("data set 'My toy'", "'My toy'", "small letters"):
         _create("My toy")
     assert _create("toy").dataset == "toy"
@@ -280,25 +268,12 @@ def test_nothing_goes_on_under_another_version(install, tmp_path):
             run(tmp_path, "x", *given, "--backend=sequential")
 
 
-def test_a_sweep_does_not_go_on_under_another_version(install, tmp_path, monkeypatch):
+def test_a_sweeps_plan_has_the_versions_of_its_packages(install):
+    """It does not go on under another plan."""
     install(_TASK + _CLASS, tasks={"rooms": "M:create"}, kinds={"toy": "M:Toy"})
-    grid = tmp_path / "rooms.yaml"
-    grid.write_text(
-        "algorithm: toy\ndataset: rooms\ntrainer: finetuning_trainer\n"
-        "fixed: {algorithm: toy, client_learning_rate: 1}\ngrid: {strength: [0.5]}\n"
-    )
-    monkeypatch.setattr(sys, "executable", stand_in.write(tmp_path)[0])
-    given = (grid, "--seeds=1", f"--root_output_dir={tmp_path / 'out'}")
-    with commands.opened("launch.sweeps.command", "GRID...") as sweep:
-        assert sweep(*given)[0] == 0
-        path = tmp_path / "out" / "rooms" / "run.json"
-        record = json.loads(path.read_text())
-        plugins_of = record["plan"]["plugins"]
-        assert plugins_of == {"toy": "toys 2.5", "rooms": "toys 2.5"}
-        plugins_of["rooms"] = "toys 2.4"
-        path.write_text(json.dumps(record))
-        said = sweep.refused(*given)
-        assert "found results of plugins" in said and "toys 2.4" in said
+    fixed, tried = {"algorithm": "toy"}, {"strength": ("0.5",)}
+    grid = grids.Grid("toy", "rooms", "finetuning_trainer", fixed, {}, tried)
+    assert plans.Plan(grid, 1).identity()["plugins"] == {"toy": "toys 2.5", "rooms": "toys 2.5"}
 
 
 def test_runs_do_not_hang_on_what_is_installed_beside_them(install):

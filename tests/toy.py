@@ -14,26 +14,6 @@ from motley_tff.backends import base, sequential
 from motley_tff.core import clients, functional_model, random_streams, task, tensor_random
 
 
-class Scalar(tf.keras.Model):
-    """Outputs w for every example."""
-
-    vectorizes = True
-
-    def __init__(self, initial=0.0):
-        super().__init__()
-        self._initial = initial
-        self.layer = tf.keras.layers.Dense(
-            1, use_bias=False, kernel_initializer=tf.keras.initializers.Constant(initial)
-        )
-
-    @property
-    def last_layer(self):
-        return (self.layer,)
-
-    def call(self, x, training=False, key=None):
-        return self.layer(tf.ones_like(x)[:, None])[:, 0]
-
-
 class TwoLayers(tf.keras.Model):
     """A small classifier with dropout: dense 8, dropout 0.25, 3 logits."""
 
@@ -54,28 +34,7 @@ class TwoLayers(tf.keras.Model):
         return self.logits(tensor_random.dropout(h, 0.25, key) if training else h)
 
 
-class Pair(tf.keras.Model):
-    """Outputs the mean of b + h: a base and a last layer of `width` numbers each, first 0."""
-
-    vectorizes = True
-
-    def __init__(self, width=1):
-        super().__init__()
-        self.base, self.head = (
-            tf.keras.layers.Dense(width, use_bias=False, kernel_initializer="zeros")
-            for _ in range(2)
-        )
-
-    @property
-    def last_layer(self):
-        return (self.head,)
-
-    def call(self, x, training=False, key=None):
-        ones = tf.ones_like(x)[:, None]
-        return tf.reduce_mean(self.base(ones) + self.head(ones), axis=1)
-
-
-class _Bare:
+class Bare:
     """A model without Keras layers, whose making is most of an eager step."""
 
     def _next(self):
@@ -83,18 +42,22 @@ class _Bare:
         return tf.Variable(0.0, trainable=True)
 
 
-class _Scalar(_Bare):
+class _Scalar(Bare):
+    """Outputs w for every example."""
+
     def __call__(self, x, training, key):
         return (tf.ones_like(x)[:, None] @ self._next())[:, 0]
 
 
-class _Pair(_Bare):
+class _Pair(Bare):
+    """Outputs the mean of b + h: a base and a last layer of `width` numbers each, first 0."""
+
     def __call__(self, x, training, key):
         ones = tf.ones_like(x)[:, None]
         return tf.reduce_mean(ones @ self._next() + ones @ self._next(), axis=1)
 
 
-class _TwoLayers(_Bare):
+class _TwoLayers(Bare):
     def embed(self, x):
         kernel, bias = self._next(), self._next()
         return tf.tanh(x @ kernel + bias)
@@ -105,9 +68,12 @@ class _TwoLayers(_Bare):
         return (tensor_random.dropout(h, 0.25, key) if training else h) @ kernel + bias
 
 
-def _model(keras, bare, example):
-    """Returns a Keras model with its weights, which computes as the bare one."""
-    return dataclasses.replace(functional_model.from_keras(keras, example), build=bare)
+def model(build, *shapes, initializer="zeros", vectorizes=True):
+    """Returns a bare model with a kernel of each shape; the last one is its last layer."""
+    names = tuple(f"layer_{i}/kernel:0" for i in range(len(shapes)))
+    is_last = (*[False] * (len(shapes) - 1), True)
+    initializers = (tf.keras.initializers.get(initializer),) * len(shapes)
+    return functional_model.FunctionalModel(build, names, shapes, is_last, initializers, vectorizes)
 
 
 def half_squared_error(y, outputs):
@@ -145,7 +111,7 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
     return task.Task(
         "toy",
         setting,
-        _model(lambda: Scalar(initial), _Scalar, np.zeros([1], np.float32)),
+        model(_Scalar, (1, 1), initializer=tf.keras.initializers.Constant(initial)),
         half_squared_error,
         (task.Metric("half_squared_error", half_squared_error, False),),
         lambda raw, training, key: (raw["x"], raw["x"]),
@@ -155,9 +121,8 @@ def scalar_task(train, held_out=None, initial=0.0, drop_remainder=False, setting
 
 
 def with_pair(scalar, width=1):
-    """Returns a scalar task whose model is a `Pair`."""
-    model = _model(lambda: Pair(width), _Pair, np.zeros([1], np.float32))
-    return dataclasses.replace(scalar, model=model)
+    """Returns a scalar task whose model is a base and a last layer, of `width` numbers each."""
+    return dataclasses.replace(scalar, model=model(_Pair, (1, width), (1, width)))
 
 
 def _cross_entropy(y, logits):
@@ -213,30 +178,14 @@ def classifier_silos(sizes=(7, 12, 3, 20), seed=0):
     )
 
 
-class _ThreeWeights(_Bare):
+class _ThreeWeights(Bare):
+    """Two logits of one number: a base of one weight, a last layer of two."""
+
     def embed(self, x):
         return x @ self._next()
 
     def __call__(self, x, training, key):
         return self.embed(x) @ self._next()
-
-
-class ThreeWeights(tf.keras.Model):
-    """Two logits of one number: a base of one weight, a last layer of two."""
-
-    def __init__(self):
-        super().__init__()
-        self.base, self.head = (tf.keras.layers.Dense(n, use_bias=False) for n in (1, 2))
-
-    @property
-    def last_layer(self):
-        return (self.head,)
-
-    def embed(self, x):
-        return self.base(x)
-
-    def call(self, x, training=False, key=None):
-        return self.head(self.embed(x))
 
 
 def three_weights(setting, sizes=(4, 6), seed=0):
@@ -251,9 +200,12 @@ def three_weights(setting, sizes=(4, 6), seed=0):
         made = dataclasses.replace(made, **held_out)
     return dataclasses.replace(
         made,
-        model=_model(ThreeWeights, _ThreeWeights, np.ones([1, 1], np.float32)),
+        model=model(
+            _ThreeWeights, (1, 1), (1, 2),
+            initializer="glorot_uniform", vectorizes=False,
+        ),
         preprocess=lambda raw, training, key: (raw["x"][:, :1], raw["y"] // 2),
-    )
+    )  # fmt: skip
 
 
 _HELD_OUT = ("valid", "test")

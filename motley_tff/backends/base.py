@@ -161,9 +161,7 @@ def repeat(
     carry = tf.nest.map_structure(tf.convert_to_tensor, carry)
 
     def next_carry(i, carry):
-        new = tf.nest.map_structure(tf.convert_to_tensor, body(i, carry))
-        tf.nest.assert_same_structure(carry, new)
-        return i + 1, new
+        return i + 1, tf.nest.map_structure(tf.convert_to_tensor, body(i, carry))
 
     _, carry = tf.while_loop(
         lambda i, _: i < times, wrap(next_carry), (tf.constant(0), carry), parallel_iterations=1

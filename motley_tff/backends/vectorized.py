@@ -228,7 +228,9 @@ class VectorizedRuns:
                 stack,
                 keys,
             )
-            added = self._sum(output)
+            # Of each run the weighted sum of updates, the sum of weights, the summed metrics.
+            weighed = fedavg.weigh(output.update, output.weight), output.weight, output.metrics
+            added = tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, axis=1), weighed)
             total = added if total is None else tf.nest.map_structure(tf.add, total, added)
             diverged = tf.maximum(diverged, _diverged(output, stack.index))
             client_states = _scatter_clients(client_states, stack.index, output.client_state)
@@ -244,11 +246,6 @@ class VectorizedRuns:
             return fedavg.server_step(optimizer, weights, state, update)
 
         return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
-
-    def _sum(self, output: ClientOutput) -> tuple[Nest, tf.Tensor, Nest]:
-        """Returns (weighted sum of updates, sum of weights, summed metrics) of each run."""
-        weighed = fedavg.weigh(output.update, output.weight), output.weight, output.metrics
-        return tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, axis=1), weighed)
 
 
 class VectorizedTraining:

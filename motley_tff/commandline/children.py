@@ -12,12 +12,8 @@ _LOG_TAIL_BYTES = 4096
 # has threads, could deadlock. 1 is PR_SET_PDEATHSIG, a promise of the kernel that survives exec. A
 # parent that was gone before the promise was made is another process's number by now.
 _LAUNCHER = """
-import os, signal, sys
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-except ImportError:
-    pass
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent process is gone")
 for number in sys.argv[2].split():
@@ -29,11 +25,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 def bound_to_parent(command: Sequence[str], ignored: Iterable[signal.Signals]) -> list[str]:
     """Wraps a command so that the kernel kills it when this process ends, however that comes about.
 
-    The promise holds for the *thread* that starts the command: it has to live as long. On other
-    systems than Linux, whose kernels promise nothing, the command is returned as it was.
+    The promise holds for the *thread* that starts the command: it has to live as long.
     """
-    if sys.platform != "linux":
-        return list(command)
     numbers = " ".join(str(int(number)) for number in ignored)
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), numbers, *command]
 

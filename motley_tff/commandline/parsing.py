@@ -4,6 +4,7 @@ import difflib
 import inspect
 import itertools
 import math
+import operator
 import re
 import shutil
 import sys
@@ -35,7 +36,7 @@ _COMMON_FLAGS = """Flags of every command:
 class Given(NamedTuple):
     """A flag as it was given, without a `no` that switches it off.
 
-    Where a flag takes no value, its text means nothing; `flagfile` is None for the command line.
+    The text of a flag without a value means nothing. `flagfile` is None for the command line.
     """
 
     name: str
@@ -123,12 +124,9 @@ def _usage(name: str, positional: Sequence[str]) -> str:
 
 def _own_flags() -> dict[str, list[flags.Flag]]:
     """Returns flags by the module that declares them, absl's left out."""
-    modules = FLAGS.flags_by_module_dict()
-    return {
-        module: sorted(group, key=lambda flag: flag.name)
-        for module, group in modules.items()
-        if module.split(".")[0] != "absl"
-    }
+    modules = FLAGS.flags_by_module_dict().items()
+    by_name = operator.attrgetter("name")
+    return {m: sorted(group, key=by_name) for m, group in modules if m.split(".")[0] != "absl"}
 
 
 def _expanded(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -245,15 +243,12 @@ def _is_asked_for(topic: str, group: str, flag: flags.Flag) -> bool:
 def _everyday_lines(groups: Mapping[str, Sequence[flags.Flag]], name: str) -> Iterator[str]:
     """Yields a line for each everyday flag, by group, and one that says how to see the others."""
     # In the order in which they are declared.
-    every = list(itertools.chain(*FLAGS.flags_by_module_dict().values()))
-    by_group: dict[str, list[flags.Flag]] = {group: [] for group in EVERYDAY}
-    for flag in every:
-        if getattr(flag, "everyday", ""):
-            by_group[flag.everyday].append(flag)
-    if not any(by_group.values()):
+    declared = itertools.chain(*FLAGS.flags_by_module_dict().values())
+    everyday = [flag for flag in declared if getattr(flag, "everyday", "")]
+    if not everyday:
         return
-    for group, defined in by_group.items():
-        if defined:
+    for group in EVERYDAY:
+        if defined := [flag for flag in everyday if flag.everyday == group]:
             yield f"\n{group.capitalize()}:"
         for flag in defined:
             default = _default_text(flag) or "..."

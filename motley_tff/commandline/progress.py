@@ -1,7 +1,6 @@
 """How a program says on stderr what it is doing: bars on a terminal, plain lines in a log."""
 
 import contextlib
-import math
 import shutil
 import sys
 import time
@@ -33,7 +32,7 @@ class TerminalProgress:
     def _open(self) -> None:
         if self._opening:
             _write(self._opening)
-            self._opening = ""
+        self._opening = ""
 
     def start(self, stage: str, total: int, done: int = 0) -> None:
         """Shows a new stage below the ones that are open."""
@@ -83,7 +82,8 @@ class _Lines:
         elif now > self._next_line:
             start, done = self._first
             left = (now - start) / (self._done - done) * (self._total - self._done)
-            self.close(f", about {_duration(left)} left" if self._done < self._total else "")
+            estimate = f", about {tqdm.tqdm.format_interval(left)} left"
+            self.close(estimate if self._done < self._total else "")
             self._next_line = now + _SECONDS_BETWEEN_LINES
 
     def close(self, estimate: str = "") -> None:
@@ -91,13 +91,6 @@ class _Lines:
         with contextlib.suppress(OSError):  # A log that cannot be written ends no run.
             sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{facts}{estimate}\n")
             sys.stderr.flush()
-
-
-def _duration(seconds: float) -> str:
-    """Returns a time in the unit in which people say it."""
-    if seconds < 90:
-        return f"{math.ceil(seconds)} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def warn(message: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import array_files
 
@@ -63,14 +64,16 @@ def load(directory: pathlib.Path, round_number: int, structure: Any) -> Any:
     try:
         arrays = array_files.read(path)
     except (OSError, ValueError) as error:
-        advice = "move it away to go on from the one before"
+        advice = "move it away to go on from the checkpoint before"
         raise UserError(
-            f"checkpoint {path}", None, f"what can be read ({error})", advice
+            f"checkpoint {path}", str(error), "a whole file of arrays", advice
         ) from error
     leaves = [arrays[name] for name in sorted(arrays)]
     same = sorted(arrays) == [f"{i:05d}" for i in range(len(expected))] and all(
         f.shape == e.shape and f.dtype == e.dtype for f, e in zip(leaves, expected, strict=True)
     )
     if not same:
-        raise UserError(f"checkpoint {path}", "another model or algorithm", "that of this run")
+        finding = "arrays of another model or algorithm"
+        advice = f"choose another {errors.name('experiment_name')}"
+        raise UserError(f"checkpoint {path}", finding, "those of this run", advice)
     return tf.nest.pack_sequence_as(structure, leaves)

@@ -274,22 +274,17 @@ class RunConfig:
         if self.personalization is not None:
             self.personalization.check(self.training)
         self.backend.check()
-        if self.initial_models and self.algorithm.num_models is not None:
-            self._check_models(self.algorithm.num_models)
+        name = errors.name("initial_models", "path_to_initial_model_weights_list")
+        number, clusters = len(self.initial_models), self.algorithm.num_models
+        if number and clusters is not None and number != clusters:
+            expected = f"{errors.name('num_clusters')}={clusters} models, found {number}"
+            raise UserError(name, self.initial_models, expected)
+        if number and clusters is not None and self.warm_start.initialization == "updates":
+            start = options.name_of(self.warm_start, "initialization")
+            raise UserError(start, "updates", f"no {name}, as it makes all models from one")
         self.algorithm.check_beside(self.backend.aggregator, self.attack is not None)
         if self.loop.clients_per_train_round:
             self.backend.added_noise(self.loop.clients_per_train_round)
-
-    def _check_models(self, expected: int) -> None:
-        """Raises a UserError if the models to start from are not as many as the algorithm has."""
-        name = errors.name("initial_models", "path_to_initial_model_weights_list")
-        if len(self.initial_models) != expected:
-            clusters = f"{errors.name('num_clusters')}={expected} models"
-            number = len(self.initial_models)
-            raise UserError(name, self.initial_models, f"{clusters}, found {number}")
-        if self.warm_start.initialization == "updates":
-            start = options.name_of(self.warm_start, "initialization")
-            raise UserError(start, "updates", f"no {name}, as it makes all models from one")
 
     def settings(self) -> dict[str, Any]:
         """Returns its values as `run.json` has them, `{dotted name: value}`."""
@@ -303,20 +298,11 @@ class RunConfig:
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm
     ) -> algorithm_lib.Personalization:
-        """Returns how clients' models are made and scored.
-
-        Args:
-          task: The task.
-          built: The algorithm for that task.
-
-        Raises:
-          ValueError: If the algorithm trains no models for clients and none is given.
-        """
+        """Returns how clients' models are made and scored, given the built algorithm."""
         if self.personalization is not None:
             return self.personalization.build(task)
         personalization = self.algorithm.personalization(task, built)
-        if personalization is None:
-            raise ValueError(f"Expected a personalization beside {self.algorithm.card.name}.")
+        assert personalization is not None  # `defaults.resolve` gave one where it has none.
         return personalization
 
     @property

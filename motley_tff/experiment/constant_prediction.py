@@ -1,8 +1,7 @@
-"""What predicting nothing is worth: the score of one constant, said of every example, and of a
-constant of each client's own.
+"""Scores of constant predictions: of one constant for every example, and of each client's own.
 
-A model that is worse has learned nothing of use, however much better than it a personalized one is;
-reports say so.
+A model that scores worse has learned nothing of use, however much a personalized one improves on
+it; reports say so.
 """
 
 import functools

@@ -93,7 +93,7 @@ def _personalization(config: RunConfig, setting: str) -> Any:
         return personalization or FineTuning()
     shared_trainers = {*kind.card.trainers} & {*(personalization or FineTuning).card.trainers}
     if personalization is not None and not shared_trainers:
-        expected = f"none, as {kind.card.title} has models for clients of its own"
+        expected = f"none, as {kind.card.title} trains each client's model itself"
         name = errors.name("personalization")
         raise UserError(name, personalization.card.name, expected, "leave it out")
     is_silo_trainers = setting == "cross_silo" and "mtl_trainer" in kind.card.trainers

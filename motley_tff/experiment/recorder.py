@@ -110,18 +110,15 @@ class Recorder:
 
     def add_rounds(self, results: Sequence[base.RoundResult]) -> None:
         """Takes note of rounds; the next checkpoint or evaluation writes them."""
-        self._round_rows += map(self._round_row, results)
         for result in results:
+            self._round_rows.append({
+                "run_id": self._directory.run_id,
+                **{f"train_{n}": result.means[n] for n in ("loss", self._task.metric.name)},
+                **{name: result.means[name] for name in self._algorithm.shares},
+                **round_cells(result, *self._sent(result)),
+            })  # fmt: skip
             means = {f"train/{name}": mean for name, mean in result.means.items()}
             self._write_scalars(means, result.number)
-
-    def _round_row(self, result: base.RoundResult) -> dict[str, Any]:
-        return {
-            "run_id": self._directory.run_id,
-            **{f"train_{name}": result.means[name] for name in ("loss", self._task.metric.name)},
-            **{name: result.means[name] for name in self._algorithm.shares},
-            **round_cells(result, *self._sent(result)),
-        }
 
     def _sent(self, result: base.RoundResult) -> tuple[Bytes, Bytes]:
         """Returns what a round's clients were sent and sent back, and the most that one was."""
@@ -232,9 +229,8 @@ class Recorder:
         if algorithm.matrices is not None:
             in_order = [states[client_id] for client_id in self._task.train.ids]
             ids = [evaluate.client_cell(self._task, i) for i in self._task.train.ids]
+            header = ("client_id", *ids)
             for name, matrix in algorithm.matrices(in_order).items():
-                lines = (
-                    {"client_id": client_id, **dict(zip(ids, row, strict=True))}
-                    for client_id, row in zip(ids, matrix, strict=True)
-                )
-                csv_files.write(self._directory.table(name), ("client_id", *ids), lines)
+                cells = ((client_id, *row) for client_id, row in zip(ids, matrix, strict=True))
+                lines = (dict(zip(header, line, strict=True)) for line in cells)
+                csv_files.write(self._directory.table(name), header, lines)

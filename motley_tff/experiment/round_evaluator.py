@@ -1,4 +1,4 @@
-"""What is looked at after a round: the clients' scores, and what the global model is worth."""
+"""Evaluates after a round: the clients' scores, and whether the global model is finite."""
 
 import dataclasses
 import pathlib

@@ -39,8 +39,8 @@ _KINDS = {
     "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
     "results_version": int,
 }  # fmt: skip
-# What was once recorded and decides nothing: `--v` is absl's short `--verbosity`, the others are
-# settings that Python's `run` has no argument for.
+# Earlier versions recorded these, which decide nothing: `--v` is absl's short `--verbosity`, and
+# Python's `run` has no argument for the others.
 _FORGOTTEN = frozenset({"v", "loop.num_generated", "warm_start.algorithm"})
 _PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "pandas", "scikit-learn", "scipy")
 
@@ -57,12 +57,12 @@ class RunDirectory:
 
     Args:
       flags: What decides the numbers; a directory with others is refused.
-      defaults: What a flag stood at in a run that was made before there was such a flag.
+      defaults: `{flag: value}` that a run counts as having if it is older than the flag.
       raisable: `{flag: others}` that may be raised where a run goes on, unless the others, whose
         meaning depends on it, are named.
       followers: `value -> {flag: value}` of flags that were not given and follow a raisable one:
         where that stands at the first value, they stand at these. They are raised with it.
-      maker: The program; a directory of another one is refused by its name.
+      maker: The program. A directory that another program made is refused, with its name.
 
     Attributes:
       record: What `run.json` says.
@@ -116,7 +116,7 @@ class RunDirectory:
         return self.path / f"{name}.csv"
 
     def close(self) -> None:
-        """Lets go of the directory; one in which nothing was written is taken away again."""
+        """Releases the directory, and removes it again if nothing was written there."""
         with contextlib.suppress(OSError):  # It may be gone, or be wanted by another run by now.
             if os.listdir(self.path) == [_LOCK]:
                 (self.path / _LOCK).unlink()
@@ -174,7 +174,7 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 file.close()
-                raise self._error("another process that runs it", "", "wait for it") from error
+                raise self._error("another process that runs it", "", "wait for its end") from error
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                     return file
@@ -192,14 +192,15 @@ class RunDirectory:
         path = self.path / "run.json"
         if not path.exists():
             if self._has_results():
-                raise self._error("results", "run.json, to say of what", "move it away")
+                expected = "the run.json that says which settings they are of"
+                raise self._error("results without one", expected, "move the directory away")
             return {}
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             _check_record(record)
         except (OSError, ValueError, RecursionError) as error:
-            expected = f"what can be read ({error})"
-            raise UserError(str(path), None, expected, "move the directory away") from error
+            expected = "the JSON that a run wrote"
+            raise UserError(str(path), str(error), expected, "move the directory away") from error
         record["seconds_before"] = record.get("seconds", 0.0)
         return record
 
@@ -208,7 +209,7 @@ class RunDirectory:
         known = self.record.get(name)
         if known is not None and known != dict(current):
             then = f"{known}, as when the run began"
-            raise self._error(f"{title} {dict(current)}", then, "give them back")
+            raise self._error(f"{title} {dict(current)}", then, "use the same again")
 
     def _sweep(self) -> None:
         """Removes temporary files of a process that was killed while it wrote."""
@@ -297,7 +298,7 @@ class RunDirectory:
 
 
 def _number(value: Any) -> Any:
-    """Returns a value whose lists have numbers in place of their texts: "1.0" and "1" are one."""
+    """Returns a value with numbers in place of their texts, so that "1.0" and "1" are equal."""
     if isinstance(value, list):
         return [_number(item) for item in value]
     with contextlib.suppress(ValueError):
@@ -339,7 +340,7 @@ def digest(path: str) -> str:
                 file.seek(start)
                 hasher.update(file.read(length))
     except OSError as error:
-        raise UserError(path, None, f"what can be read ({error.strerror})") from error
+        raise UserError(path, error.strerror, "data that can be read") from error
     return f"{size}:{hasher.hexdigest()}"
 
 
@@ -385,7 +386,5 @@ def _cpu() -> str:
 
 def _peak_memory_mb() -> float:
     """Returns the peak resident memory of this process and the largest of its children."""
-    units = 1024.0**2 if sys.platform == "darwin" else 1024.0
-    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return round((process + children) / units, 1)
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return round(sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024, 1)

@@ -5,6 +5,7 @@ again. `warm_start.csv` has what its rounds took.
 """
 
 import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,22 +115,14 @@ class WarmStart:
     ) -> None:
         """Writes what a model's rounds took, in place of an earlier process's rows of it."""
         path, per_client = self.directory / "warm_start.csv", algorithm.bytes_per_client
-        rows: list[Mapping[str, Any]] = [
-            {
-                "run_id": self.directory.name,
-                "model": model,
-                "train_loss": result.means["loss"],
-                **recorder.round_cells(
-                    result,
-                    Bytes(per_client.down * asked, per_client.up * result.num_clients),
-                    per_client,
-                ),
-            }
-            for result in results
-        ]
         known = csv_files.read(path) if path.exists() else ()
-        before = [row for row in known if row["model"] != str(model)]
-        csv_files.write(path, columns.names("warm_start"), [*before, *rows])
+        rows: list[Mapping[str, Any]] = [row for row in known if row["model"] != str(model)]
+        keys = {"run_id": self.directory.name, "model": model}
+        for result in results:
+            sent = Bytes(per_client.down * asked, per_client.up * result.num_clients)
+            cells = recorder.round_cells(result, sent, per_client)
+            rows.append({**keys, "train_loss": result.means["loss"], **cells})
+        csv_files.write(path, columns.names("warm_start"), rows)
 
     def _round(self, j: int, number: int) -> Round:
         seed, size = self.loop.base_random_seed, self.loop.clients_per_train_round
@@ -149,11 +142,9 @@ class WarmStart:
         2^14 numbers), and each group's mean update is applied to the model. Leaves that `is_shared`
         marks (by default none) are common to all models: the mean update of all clients moves them.
         """
-        stream, start = (
-            random_streams.generator(self.loop.base_random_seed, "cluster_seeding", 0),
-            time.monotonic(),
-        )
-        ids = schedule.sample(self.task.train.ids, _MAX_CLIENTS, stream, in_order=True)
+        seed, start = self.loop.base_random_seed, time.monotonic()
+        stream = functools.partial(random_streams.generator, seed, "cluster_seeding")
+        ids = schedule.sample(self.task.train.ids, _MAX_CLIENTS, stream(0), in_order=True)
         algorithm = self.build(weights)
         self._count(algorithm, len(ids), len(ids))
         paths = [self.directory / f"warm_start_cluster_{j + 1}.npz" for j in range(k)]
@@ -164,12 +155,7 @@ class WarmStart:
         self.progress.start("updates to start clusters from", 2 * len(ids))
         sketches = np.stack([_sketch(update) for update in self._updates(weights, ids)])
         norms = np.linalg.norm(sketches, axis=1, keepdims=True)
-        seed = int(
-            random_streams.generator(self.loop.base_random_seed, "cluster_seeding", 1).integers(
-                2**31
-            )
-        )
-        groups = cluster.KMeans(k, n_init=10, random_state=seed)
+        groups = cluster.KMeans(k, n_init=10, random_state=int(stream(1).integers(2**31)))
         # Threads may add up in another order each time, and a client between two groups change.
         with threadpoolctl.threadpool_limits(1):
             labels = groups.fit_predict(sketches / np.maximum(norms, 1e-12))

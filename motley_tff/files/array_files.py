@@ -53,30 +53,23 @@ def read(
             arrays = {"": loaded}
         else:
             with loaded:
-                _check_size(loaded, is_wanted)
+                members = loaded.zip.infolist()
+                chosen = (m for m in members if is_wanted(m.filename.removesuffix(".npy")))
+                needed, free = sum(m.file_size for m in chosen), psutil.virtual_memory().available
+                if needed > free:  # A few kB can stand for gigabytes.
+                    raise ValueError(
+                        f"its arrays take {needed:,} bytes, {free:,} of memory are free"
+                    )
                 arrays = {name: loaded[name] for name in loaded.files if is_wanted(name)}
     except OSError:
         raise
     except Exception as error:  # zip, zlib and NumPy each raise their own on a broken file
         raise ValueError(f"{type(error).__name__}: {error}") from error
     for name, array in arrays.items():
-        _check(name, array)
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name[:80]!r} is no array")
+        if array.dtype.kind == "U" and array.size:
+            codes = np.frombuffer(array.astype(array.dtype.newbyteorder("=")).tobytes(), np.uint32)
+            if ((codes > _LAST) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+                raise ValueError(f"{name!r} has text that is not Unicode")
     return arrays
-
-
-def _check_size(archive: np.lib.npyio.NpzFile, is_wanted: Callable[[str], bool]) -> None:
-    """Refuses what would fill the memory: a few kB can stand for gigabytes."""
-    members = archive.zip.infolist()
-    needed = sum(m.file_size for m in members if is_wanted(m.filename.removesuffix(".npy")))
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise ValueError(f"its arrays take {needed:,} bytes, {free:,} of memory are free")
-
-
-def _check(name: str, array: object) -> None:
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"{name[:80]!r} is no array")
-    if array.dtype.kind == "U" and array.size:
-        codes = np.frombuffer(array.astype(array.dtype.newbyteorder("=")).tobytes(), np.uint32)
-        if ((codes > _LAST) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
-            raise ValueError(f"{name!r} has text that is not Unicode")

@@ -53,8 +53,8 @@ def cell(value: Any) -> str:
 def _line(values: tuple[Any, ...]) -> str:
     r"""Returns a row as RFC 4180 has it, but for `\n` at its end.
 
-    `csv.writer` takes four times as long, and leaves a cell with `\r` without quotes where rows end
-    so. Rows of one kind have one template; what it does not get right is done cell by cell.
+    `csv.writer` takes four times as long, and does not quote a cell with `\r` where rows end in
+    `\n`. Rows of the same types share a template; rows that need quotes are written cell by cell.
     """
     template = _template(tuple(map(type, values)))
     line = template % values if template else ""
@@ -116,14 +116,11 @@ def replacing(path: pathlib.Path, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError):
-            raise _cannot_write(path, error) from error
-        raise
-
-
-def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
-    advice = "free some space or choose another directory: what was written before is whole"
-    return UserError(f"cannot write {path}", str(error.strerror or error), advice=advice)
+        if not isinstance(error, OSError):
+            raise
+        reason = str(error.strerror or error)
+        advice = "free some space or choose another directory: what was written before is whole"
+        raise UserError(f"cannot write {path}", reason, advice=advice) from error
 
 
 def _write_rows(
@@ -188,7 +185,7 @@ def append(
     if not is_same:
         unlike = sorted(set(names) ^ set(columns)) or columns
         columns_of = f"columns that differ from this version's ({', '.join(unlike)})"
-        advice = "go on with the version that began it, or begin again elsewhere"
+        advice = "go on with the version that began it, or begin again in another directory"
         raise UserError(str(path), columns_of, advice=advice)
     with replacing(path, "wb") as file:
         with open(path, "rb") as old:
@@ -210,16 +207,15 @@ def read(path: pathlib.Path) -> Iterator[dict[str, str]]:
                     raise UserError(place, f"{len(row)} cells", f"{len(columns)}")
                 yield dict(zip(columns, row, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(str(path), f"what is none ({error})", "a CSV in UTF-8") from error
+        raise UserError(str(path), str(error), "a CSV file in UTF-8") from error
     except OSError as error:
-        raise UserError(str(path), f"no way to read it ({error.strerror})") from error
+        raise UserError(str(path), error.strerror, "a CSV file that can be read") from error
 
 
 def keep_rounds(path: pathlib.Path, last_round: int) -> None:
     """Drops the rows of rounds after `last_round`, where a resumed run goes on."""
-    if not path.exists():
-        return
-    columns = next((list(row) for row in read(path) if _round(path, row) > last_round), None)
+    rows = read(path) if path.exists() else ()
+    columns = next((list(row) for row in rows if _round(path, row) > last_round), None)
     if columns:
         write(path, columns, (row for row in read(path) if _round(path, row) <= last_round))
 

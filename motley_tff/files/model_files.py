@@ -48,26 +48,22 @@ def load(
     The path is a run's directory, an `.npz` of this format, or a Keras SavedModel's directory,
     which alone needs the weights' names.
     """
-    from motley_tff.files import saved_models  # TensorFlow takes 3 s.
-
     file = pathlib.Path(path).expanduser()
-    if saved_models.is_saved_model(file):
+    if (file / "saved_model.pb").is_file():
+        from motley_tff.files import saved_models  # TensorFlow takes 3 s.
+
         weights = saved_models.load(file, names, shapes)
     else:
         file = file / FILE_NAME if file.is_dir() else file
-        weights = _exported(file)
+        try:
+            arrays = array_files.read(file, lambda name: name.startswith("w"))
+        except (OSError, ValueError) as error:
+            expected = f"a run's directory, its {FILE_NAME}, or a Keras SavedModel's directory"
+            raise UserError(str(file), f"no initial weights ({error})", expected) from error
+        weights = tuple(arrays[name] for name in sorted(arrays))
     loaded = [w.shape for w in weights]
     if loaded != [tuple(s) for s in shapes] or any(w.dtype != np.float32 for w in weights):
         raise UserError(str(file), f"weights of shapes {loaded}", f"{list(shapes)} in float32")
     if not all(np.isfinite(w).all() for w in weights):
         raise UserError(str(file), "weights that are not finite", "a trained model")
     return weights
-
-
-def _exported(file: pathlib.Path) -> tuple[np.ndarray, ...]:
-    try:
-        arrays = array_files.read(file, lambda name: name.startswith("w"))
-    except (OSError, ValueError) as error:
-        expected = f"a run's directory, its {FILE_NAME}, or a Keras SavedModel's directory"
-        raise UserError(str(file), f"no initial weights ({error})", expected) from error
-    return tuple(arrays[name] for name in sorted(arrays))

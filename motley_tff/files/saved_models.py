@@ -40,11 +40,6 @@ class _Layer(NamedTuple):
         return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(self.form))
 
 
-def is_saved_model(path: pathlib.Path) -> bool:
-    """Returns whether a path is a SavedModel's directory."""
-    return (path / "saved_model.pb").is_file()
-
-
 def load(
     path: pathlib.Path, names: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[np.ndarray, ...]:
@@ -110,21 +105,21 @@ def _match(
     path: pathlib.Path, saved_layers: Sequence[_Layer], model_layers: Sequence[_Layer]
 ) -> Mapping[int, int]:
     """Returns `{place of a weight: place of its value}`."""
-    unmatched = collections.defaultdict(list)
+    has = collections.Counter(layer.form for layer in saved_layers)
+    wants = collections.Counter(layer.form for layer in model_layers)
+    if has != wants:
+        extra = next((layer for layer in saved_layers if has[layer.form] > wants[layer.form]), None)
+        lacks = next((layer for layer in model_layers if wants[layer.form] > has[layer.form]), None)
+        hint = f", the first that fits nowhere with {extra.shapes}" if extra else ""
+        expected = f"{len(model_layers)} layers with variables"
+        if lacks:  # Named without the model's own name.
+            expected = f"a layer {lacks.name.partition('/')[2] or lacks.name} with {lacks.shapes}"
+        raise UserError(str(path), f"{len(saved_layers)} layers with variables{hint}", expected)
+    of_form = collections.defaultdict(list)
     for layer in saved_layers:
-        unmatched[layer.form].append(layer)
+        of_form[layer.form].append(layer.variables)
     order: dict[int, int] = {}
     for layer in model_layers:
-        if not unmatched[layer.form]:
-            extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
-            hint = f", the first that fits nowhere with {extra.shapes}" if extra else ""
-            name = layer.name.partition("/")[2] or layer.name  # Without the model's own.
-            problem = f"{len(saved_layers)} layers with variables{hint}"
-            raise UserError(str(path), problem, f"a layer {name} with {layer.shapes}")
-        saved = unmatched[layer.form].pop(0)
-        order.update((place, saved.variables[name]) for name, place in layer.variables.items())
-    extra = next((s for s in saved_layers if s in unmatched[s.form]), None)
-    if extra is not None:
-        problem = f"{len(saved_layers)}, the first too many with {extra.shapes}"
-        raise UserError(str(path), problem, f"{len(model_layers)} layers with variables")
+        saved = of_form[layer.form].pop(0)
+        order.update((place, saved[name]) for name, place in layer.variables.items())
     return order

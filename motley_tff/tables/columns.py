@@ -1,6 +1,5 @@
-"""The columns of every table: name, kind, unit, meaning. What is written, read, checked and
-documented is written, read, checked and documented by `columns.csv` and `tables.csv` beside this
-file.
+"""The columns of every table: name, kind, unit, meaning. The project writes, reads, checks and
+documents tables by `columns.csv` and `tables.csv` beside this file.
 
     columns.names("clients", **columns.of_task("cross_silo"))   # in the order of the file
     columns.find("clients", "baseline").kind                    # "float32"
@@ -13,9 +12,8 @@ import csv
 import itertools
 import pathlib
 import re
-import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from motley_tff.core import candidates
@@ -113,16 +111,12 @@ def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     One without values stands for no column. `ood` and `scores` are there or not: their one value
     is "".
     """
-    groups = itertools.groupby(TABLES[table].columns, lambda column: column.placeholder)
-    return tuple(name for key, group in groups for name in _filled(key, list(group), values))
-
-
-def _filled(
-    key: str, group: Sequence[Column], values: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    for value in values.get(key, ()) if key else [""]:
-        for column in group:
-            yield column.name.replace(f"<{key}>", value)
+    in_order: list[str] = []
+    for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
+        templates = [column.name for column in group]
+        for value in values.get(key, ()) if key else [""]:
+            in_order += [name.replace(f"<{key}>", value) for name in templates]
+    return tuple(in_order)
 
 
 def of_task(
@@ -136,9 +130,8 @@ def of_task(
     In the setting `cross_silo` there are both ways of choosing a candidate, in `cross_device` none;
     `further` are the task's metrics but the first.
     """
-    ways = WAYS if setting == "cross_silo" else ()
     return {
-        "way": ways,
+        "way": WAYS if setting == "cross_silo" else (),
         "further": further,
         "ood": [""] if with_ood else [],
         "scores": [""] if with_scores else [],
@@ -168,14 +161,12 @@ def _shown(column: Column) -> str:
 def documentation() -> str:
     """Returns the tables of all columns, as the page beside this file has them, in Markdown."""
     run = [column for column in TABLES["clients"].columns if column.name in RUN]
-    keys = _rows(run, ())
-    parts = [f"| key | kind | meaning |\n|---|---|---|\n{keys}"]
-    for name, table in TABLES.items():
-        rows = _rows(table.columns, run)
-        parts.append(
-            f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
-            f"| column | kind | meaning |\n|---|---|---|\n{rows}"
-        )
+    parts = [f"| key | kind | meaning |\n|---|---|---|\n{_rows(run, ())}"]
+    parts += [
+        f"### `{name}.csv`\n\nA row per {table.row}.\nWritten {table.when}.\n\n"
+        f"| column | kind | meaning |\n|---|---|---|\n{_rows(table.columns, run)}"
+        for name, table in TABLES.items()
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -194,6 +185,4 @@ def _rows(columns: Sequence[Column], left_out: Sequence[Column]) -> str:
 if __name__ == "__main__":
     page = _FOLDER / "README.md"
     parts = re.split("(<!-- columns: (?:begin|end) -->\n?)", page.read_text("utf-8"))
-    if len(sys.argv) > 1 or len(parts) != 5:
-        sys.exit(f"expected no arguments, and columns: begin and columns: end once in {page}")
     page.write_text("".join([*parts[:2], documentation(), *parts[3:]]), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Whether runs are scored on the same: else what differs between them is no merit of a method.
+"""Whether runs are scored on the same data: if not, their difference is no merit of a method.
 
-Of each run `run.json` says its data flags, the digests of its files and the range that labels are
-scaled by, and its rows their seed and how many examples each client is scored on. What one does not
-say, as a table without `run.json` or of an earlier version, tells nothing.
+A run's `run.json` has its data flags, the digests of its files and the range that labels are scaled
+by. Its rows have their seed, and how many examples each client is scored on. What one of two runs
+does not say, such as one of an earlier version or without `run.json`, is not compared.
 """
 
 import json
@@ -83,19 +83,16 @@ def _of_record(content: Mapping[str, Any]) -> dict[str, Any]:
     # From Python the data have a seed of their own.
     seed = {} if own is None else {SEED: own.get(SEED)}
     seed |= {SEED: facts[SEED]} if SEED in facts else {}
+    of_package = sorted((own or {}).keys() - {*_FLAGS_BEFORE, "setting", SEED})
+    options = [f"{name}={_text((own or {})[name])}" for name in of_package]
     known = {
         "setting": flags.get("setting"),
         # A file may be called otherwise.
         "data_files": sorted(content.get("data_files", {}).values()),
         LABEL_RANGE: facts.get(LABEL_RANGE),
-        "options": _options_of_package(own or {}) if "package" in facts else None,
+        "options": (", ".join(options) or "none") if "package" in facts else None,
     }
     return {**before, **_options(content), **seed, **{k: v for k, v in known.items() if v}}
-
-
-def _options_of_package(options: Mapping[str, Any]) -> str:
-    own = sorted(options.keys() - {*_FLAGS_BEFORE, "setting", SEED})
-    return ", ".join(f"{name}={_text(options[name])}" for name in own) or "none"
 
 
 def _of_sweep(

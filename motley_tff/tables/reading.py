@@ -88,7 +88,10 @@ def read(
     known_columns = {name: columns.find(table, name) for name in names}
     numeric = [name for name, column in known_columns.items() if column and column.kind != "text"]
     with errors.at(file.path):
-        _check_cells(file)
+        counts = [max(1, len(row)) for row in _rows(file.data)]  # A blank line is an empty cell.
+        for line, count in enumerate(counts, 1):
+            if count != counts[0]:
+                raise UserError(f"line {line}", f"{count} cells", str(counts[0]))
         try:
             frame = _parse(file, names, numeric)
         except ValueError:
@@ -171,16 +174,3 @@ def _numbers(name: str, cells: "pd.Series") -> "pd.Series":
     for i in np.flatnonzero(numbers.isna() & (cells != "")):
         raise UserError(f"line {i + 2}, column {name!r}", repr(cells[i]), "a number")
     return numbers
-
-
-def _check_cells(file: CsvFile) -> None:
-    """Raises for the first line with more or fewer cells than the header."""
-    if b'"' in file.data:  # Commas inside quotes separate nothing.
-        counts = np.fromiter((len(row) for row in _rows(file.data)), np.int64)
-    else:
-        text = np.frombuffer(file.data, np.uint8)
-        ends = np.append(np.flatnonzero(text == ord("\n")), len(text))
-        commas = np.searchsorted(np.flatnonzero(text == ord(",")), ends)
-        counts = np.diff(commas, prepend=0) + 1
-    for i in np.flatnonzero(counts != counts[0]):
-        raise UserError(f"line {i + 1}", f"{counts[i]} cells", str(counts[0]))

@@ -3,8 +3,8 @@
 import pathlib
 
 import numpy as np
-import scipy.cluster.hierarchy
 from matplotlib.figure import Figure
+from scipy.cluster import hierarchy
 
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
@@ -44,7 +44,10 @@ def save(path: pathlib.Path, table: pathlib.Path) -> None:
     ids, matrix = read(table)
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-12))
     correlation = matrix / scale[:, None] / scale[None, :]
-    order = _order(correlation)
+    order = np.arange(len(ids))
+    if len(ids) > 2:
+        linkage = hierarchy.linkage(correlation, method="average", optimal_ordering=True)
+        order = hierarchy.leaves_list(linkage)
     names = [ids[i].partition(":")[2] for i in order]
     figure = Figure(figsize=(6.5, 5.5), layout="constrained")
     axes = figure.add_subplot()
@@ -56,11 +59,3 @@ def save(path: pathlib.Path, table: pathlib.Path) -> None:
     axes.set(xlabel="silo", ylabel="silo", title="Relations between silos")
     with csv_files.replacing(path, "wb") as file:
         figure.savefig(file, format=path.suffix[1:], dpi=150)
-
-
-def _order(correlation: np.ndarray) -> np.ndarray:
-    """Returns an order of rows in which similar ones stand together."""
-    if len(correlation) < 3:
-        return np.arange(len(correlation))
-    tree = scipy.cluster.hierarchy.linkage(correlation, method="average", optimal_ordering=True)
-    return scipy.cluster.hierarchy.leaves_list(tree)

@@ -69,51 +69,53 @@ def several_models(weights):
     return [tuple(w * np.float32(a) + np.float32(b) for w in weights) for a, b in factors]
 
 
+def _of(params, kind, **own):
+    """Returns the builder of an algorithm with FedAvg's hyperparameters and others of its own."""
+    return lambda task, w: toy.like(params, kind, **own).build(task, w)
+
+
+def _of_models(params, **own):
+    """Returns the builder of HypCluster on three models."""
+    return lambda task, w: toy.like(params, HypCluster, **own).build(task, several_models(w))
+
+
 # name -> builder(task, initial weights)
 TRAINING = {
-    "fedavg_adam": lambda task, w: PARAMS.build(task, w),
-    "fedavg_fedavgm": lambda task, w: _MOMENTUM.build(task, w),
-    "fedprox": lambda task, w: toy.like(PARAMS, FedProx, proximal_strength=0.5).build(task, w),
-    "fedsgd": lambda task, w: toy.like(PARAMS, FedSgd).build(task, w),
-    "fedstc_server": lambda task, w: toy.like(_SPARSE, FedStcServer, sparsity=0.4).build(task, w),
-    "fedbabu": lambda task, w: toy.like(PARAMS, FedBabu).build(task, w),
-    "per_fedavg": lambda task, w: toy.like(
-        _MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)
-    ).build(task, w),
-    "hypcluster": lambda task, w: toy.like(PARAMS, HypCluster).build(task, several_models(w)),
-    "hypcluster_shared": lambda task, w: toy.like(
-        PARAMS, HypCluster, shares_base_layers=True
-    ).build(task, several_models(w)),
+    "fedavg_adam": _of(PARAMS, FedAvg),
+    "fedavg_fedavgm": _of(_MOMENTUM, FedAvg),
+    "fedprox": _of(PARAMS, FedProx, proximal_strength=0.5),
+    "fedsgd": _of(PARAMS, FedSgd),
+    "fedstc_server": _of(_SPARSE, FedStcServer, sparsity=0.4),
+    "fedbabu": _of(PARAMS, FedBabu),
+    "per_fedavg": _of(_MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)),
+    "hypcluster": _of_models(PARAMS),
+    "hypcluster_shared": _of_models(PARAMS, shares_base_layers=True),
 }
 
 # Of these, the model needs layers below its last.
 WITH_BASE = ("fedbabu",)
 
-# Algorithms whose clients keep a state; on silos.
-OWN = _config("sgd", 0.2)
-
 
 def _silo(params, kind, **own):
-    return toy.like(params, kind, personal_optimizer=OWN, **own)
+    return _of(params, kind, personal_optimizer=_config("sgd", 0.2), **own)
 
 
+# Algorithms whose clients keep a state; on silos.
 STATEFUL = {
-    "fedstc": lambda task, w: toy.like(_SPARSE, FedStc, sparsity=0.4).build(task, w),
-    "local": lambda task, w: _silo(PARAMS, Local).build(task, w),
-    "ditto": lambda task, w: _silo(PARAMS, Ditto, regularization=0.5).build(task, w),
-    "mocha": lambda task, w: _silo(PARAMS, Mocha, regularization=0.5, outer=2).build(task, w),
-    "mr_mtl": lambda task, w: _silo(_OF_GAIN_1, MrMtl, regularization=0.5).build(task, w),
-    "apfl": lambda task, w: _silo(PARAMS, Apfl, alpha=0.3).build(task, w),
-    "fedper": lambda task, w: _silo(PARAMS, FedPer).build(task, w),
-    "fedrep": lambda task, w: _silo(PARAMS, FedRep, head_epochs=3).build(task, w),
-    "pfedme": lambda task, w: _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3).build(
-        task, w
-    ),
-    "persfl": lambda task, w: _silo(PARAMS, PersFL).build(task, w),
+    "fedstc": _of(_SPARSE, FedStc, sparsity=0.4),
+    "local": _silo(PARAMS, Local),
+    "ditto": _silo(PARAMS, Ditto, regularization=0.5),
+    "mocha": _silo(PARAMS, Mocha, regularization=0.5, outer=2),
+    "mr_mtl": _silo(_OF_GAIN_1, MrMtl, regularization=0.5),
+    "apfl": _silo(PARAMS, Apfl, alpha=0.3),
+    "fedper": _silo(PARAMS, FedPer),
+    "fedrep": _silo(PARAMS, FedRep, head_epochs=3),
+    "pfedme": _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3),
+    "persfl": _silo(PARAMS, PersFL),
 }
-# Of these, a silo of a cohort may keep its state: no better teacher came.
 # A residual of arrays of one number is always nothing: its model needs several.
 OF_ARRAYS = ("fedstc",)
+# Of these, a silo of a cohort may keep its state: no better teacher came.
 MAY_STAY = ("persfl", "fedstc")
 
 
@@ -137,26 +139,13 @@ PLAIN = FedAvg(_config("sgd", 0.2), _config("sgd", 1.0), 2, 4)
 # Passes with shuffles of their own do the same only on full batches.
 _FULL = dataclasses.replace(PLAIN, train_batch_size=100)
 _ONE_STEP = FedAvg(_config("sgd", 1.0), _config("sgd", 1.0), 1, 100)
+_fedavg, _full_fedavg, _one_step = (_of(params, FedAvg) for params in (PLAIN, _FULL, _ONE_STEP))
+_local, _full_local = (_silo(params, Local) for params in (PLAIN, _FULL))
 
 
-def _fedavg(task, w):
-    return PLAIN.build(task, w)
-
-
-def _full_fedavg(task, w):
-    return _FULL.build(task, w)
-
-
-def _one_step(task, w):
-    return _ONE_STEP.build(task, w)
-
-
-def _local(task, w):
-    return _silo(PLAIN, Local).build(task, w)
-
-
-def _full_local(task, w):
-    return _silo(_FULL, Local).build(task, w)
+def _of_one_model(**own):
+    """Returns the builder of HypCluster on the one model that it is given."""
+    return lambda task, w: toy.like(PLAIN, HypCluster, **own).build(task, [w])
 
 
 def _of_global_model(run):
@@ -198,7 +187,7 @@ def _mean_of_the_cohort(train):
 
 def _first_body_is_fedavgs(train):
     """Law: of one full step a round, FedBABU's first body is FedAvg's; its head stays."""
-    run = train(lambda task, w: toy.like(_ONE_STEP, FedBabu).build(task, w), with_base=True)
+    run = train(_of(_ONE_STEP, FedBabu), with_base=True)
     expected = train(_one_step, with_base=True)
     (body, head), (fedavgs_body, fedavgs_head) = run.weights[0], expected.weights[0]
     _close(body, fedavgs_body)
@@ -209,7 +198,7 @@ def _first_body_is_fedavgs(train):
 
 def _mean_of_all_silos(train):
     """Law: MR-MTL's model is the mean of all silos' models, also of those who were absent."""
-    run = train(lambda task, w: _silo(PLAIN, MrMtl, regularization=0.5).build(task, w))
+    run = train(_silo(PLAIN, MrMtl, regularization=0.5))
     for found, states in zip(_of_global_model(run), run.states, strict=True):
         sizes = [run.sizes[i] for i in states]
         leaves = zip(*states.values(), strict=True)
@@ -228,7 +217,7 @@ def _rows_are_the_silos_models(train):
         _close(own, np.diag(relations))
         _close(others, (relations - np.diag(own)) @ rows)
     without = _silo(PLAIN, Mocha, regularization=0.0)
-    _gives_back(_local, _of_own_models, lambda task, w: without.build(task, w))(train)
+    _gives_back(_local, _of_own_models, without)(train)
 
 
 # name -> law(train); `train(builder, cohorts)` returns a `test_absence.Run` on slow silos, of which
@@ -236,75 +225,37 @@ def _rows_are_the_silos_models(train):
 LAWS = {
     "fedavg_adam": _mean_of_the_cohort,
     "fedavg_fedavgm": _mean_of_the_cohort,
-    "fedprox": _gives_back(
-        _fedavg,
-        _of_global_model,
-        lambda task, w: toy.like(PLAIN, FedProx, proximal_strength=0.0).build(task, w),
-    ),
-    "fedsgd": _gives_back(
-        _one_step,
-        _of_global_model,
-        lambda task, w: toy.like(_ONE_STEP, FedSgd).build(task, w),
-    ),
+    "fedprox": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedProx, proximal_strength=0.0)),
+    "fedsgd": _gives_back(_one_step, _of_global_model, _of(_ONE_STEP, FedSgd)),
     # Of arrays of one number nothing is left out.
-    "fedstc_server": _gives_back(
-        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, FedStcServer).build(task, w)
-    ),
-    "fedstc": _gives_back(
-        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, FedStc).build(task, w)
-    ),
+    "fedstc_server": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedStcServer)),
+    "fedstc": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedStc)),
     "fedbabu": _first_body_is_fedavgs,
     "per_fedavg": _gives_back(
-        _fedavg,
-        _of_global_model,
-        lambda task, w: toy.like(PLAIN, PerFedAvg, personal_optimizer=_config("sgd", 0.0)).build(
-            task, w
-        ),
+        _fedavg, _of_global_model, _of(PLAIN, PerFedAvg, personal_optimizer=_config("sgd", 0.0))
     ),
-    "hypcluster": _gives_back(
-        _fedavg,
-        _of_global_model,
-        lambda task, w: toy.like(PLAIN, HypCluster).build(task, [w]),
-    ),
+    "hypcluster": _gives_back(_fedavg, _of_global_model, _of_one_model()),
     "hypcluster_shared": _gives_back(
-        _fedavg,
-        _of_global_model,
-        lambda task, w: toy.like(PLAIN, HypCluster, shares_base_layers=True).build(task, [w]),
+        _fedavg, _of_global_model, _of_one_model(shares_base_layers=True)
     ),
     "local": _gives_back(_fedavg, _of_global_model, _local),
-    "ditto": _gives_back(
-        _local,
-        _of_own_models,
-        lambda task, w: _silo(PLAIN, Ditto, regularization=0.0).build(task, w),
-    ),
+    "ditto": _gives_back(_local, _of_own_models, _silo(PLAIN, Ditto, regularization=0.0)),
     "mocha": _rows_are_the_silos_models,
     "mr_mtl": _mean_of_all_silos,
-    "apfl": _gives_back(
-        _fedavg,
-        _of_global_model,
-        lambda task, w: _silo(PLAIN, Apfl, alpha=0.3).build(task, w),
-    ),
+    "apfl": _gives_back(_fedavg, _of_global_model, _silo(PLAIN, Apfl, alpha=0.3)),
     "fedper": _gives_back(
         _full_fedavg,
         _of_shared_layers,
-        lambda task, w: toy.like(
-            _FULL, FedPer, personal_optimizer=_FULL.client_optimizer, personal_layers=0
-        ).build(task, w),
+        _of(_FULL, FedPer, personal_optimizer=_FULL.client_optimizer, personal_layers=0),
         _of_global_model,
     ),
     # With one layer, which stays with the silo, and one pass: local training on full batches.
     "fedrep": _gives_back(
-        _full_local,
-        _of_own_models,
-        lambda task, w: _silo(_FULL, FedRep, head_epochs=_FULL.train_epochs).build(task, w),
+        _full_local, _of_own_models, _silo(_FULL, FedRep, head_epochs=_FULL.train_epochs)
     ),
-    "persfl": _gives_back(
-        _fedavg, _of_global_model, lambda task, w: toy.like(PLAIN, PersFL).build(task, w)
-    ),
+    "persfl": _gives_back(_fedavg, _of_global_model, _of(PLAIN, PersFL)),
     "pfedme": _gives_back(
-        _full_local,
-        _of_own_models,
-        lambda task, w: _silo(_FULL, PFedMe, regularization=0.0, inner_steps=1).build(task, w),
+        _full_local, _of_own_models, _silo(_FULL, PFedMe, regularization=0.0, inner_steps=1)
     ),
 }
 

@@ -66,26 +66,14 @@ def several_groups(monkeypatch):
     assert not made or any(len(groups) > 1 for groups in made)
 
 
-def _train(backend, task, build, changing=False, rounds=3):
-    """Trains on one cohort or a changing one; returns (weights, results)."""
-    process = backend.training(task, build(task, task.model.initial_weights(7)))
-    plan = []
-    for number in range(1, rounds + 1):
-        ids = task.train.ids[1:] if changing and number == 2 else task.train.ids
-        plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
-    run = toy.run(process, plan)
-    return run.weights, run.results
-
-
-def _train_stateful(backend, task, build, changing):
-    """Returns (weights, client states) after rounds in one of which a silo may stay away."""
+def _train(backend, task, build, changing=False):
+    """Returns a `toy.Run` of three rounds, in the second of which a client may stay away."""
     process = backend.training(task, build(task, task.model.initial_weights(7)))
     plan = []
     for number in (1, 2, 3):
         ids = task.train.ids[1:] if changing and number == 2 else task.train.ids
         plan.append(base.Round(number, ids, random_streams.key(5, "local_training", number)))
-    run = toy.run(process, plan)
-    return run.weights, run.client_states
+    return toy.run(process, plan)
 
 
 @_compared(registry.STATEFUL, ["mr_mtl"], ["mr_mtl", "fedstc", "mocha", "persfl"])
@@ -95,21 +83,19 @@ def test_stateful_training(backend, name, silos, request):
     silos = toy.with_pair(silos, width=5) if name in registry.OF_ARRAYS else silos
 
     def compute(backend):
-        return _train_stateful(backend, silos, registry.STATEFUL[name], name == "mr_mtl")
+        run = _train(backend, silos, registry.STATEFUL[name], name == "mr_mtl")
+        return run.weights, run.client_states
 
     expected, expected_states = _reference(("stateful", name), compute)
     found, states = compute(backend)
-    _assert_close(found, expected)
     assert list(states) == list(silos.train.ids)
-    for client_id, mine in expected_states.items():
-        _assert_close(states[client_id], mine)
+    _assert_close((found, states), (expected, expected_states))
     sums = {sum(float(np.sum(leaf)) for leaf in tf.nest.flatten(s)) for s in states.values()}
     assert len(sums) == len(states)
 
 
 def _assert_close(found, expected):
-    pairs = zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True)
-    for a, b in pairs:
+    for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
 
 
@@ -138,18 +124,16 @@ def test_personal_models_are_scored_alike(backend, name, silos):
         )
 
     expected, found = _reference(("personal", name), compute), compute(backend)
-    for (a_id, a), (b_id, b) in zip(expected, found, strict=True):
-        assert a_id == b_id
-        _assert_close(b, a)
+    assert [client for client, _ in found] == [client for client, _ in expected]
+    _assert_close([metrics for _, metrics in found], [metrics for _, metrics in expected])
 
 
 def _personalize(backend, task, name, group, part):
     work = registry.PERSONALIZATIONS[name](task).work(group, part)
     key = random_streams.key(5, "personalization", 3)
-    clients = task.valid
-    ids = clients.ids[::-1]
     weights = registry.BROADCASTS.get(name, lambda w: w)(task.model.initial_weights(7))
-    return list(backend.map_clients(base.ClientCall(task, work, weights, clients, ids, key)))
+    call = base.ClientCall(task, work, weights, task.valid, task.valid.ids[::-1], key)
+    return list(backend.map_clients(call))
 
 
 _reference_cache = {}
@@ -181,33 +165,24 @@ def test_training(backend, name, task, request):
         request.getfixturevalue("several_groups")
     build = registry.TRAINING[name]
     changing = name == "fedavg_adam"
-    expected, expected_results = _reference(
-        ("training", name), lambda b: _train(b, task, build, changing)
-    )
-    found, results = _train(backend, task, build, changing)
-    _assert_close(found, expected)
-    assert [r.number for r in results] == [1, 2, 3]
-    assert [r.num_clients for r in results] == [r.num_clients for r in expected_results]
-    for a, b in zip(expected_results, results, strict=True):
+    expected = _reference(("training", name), lambda b: _train(b, task, build, changing))
+    found = _train(backend, task, build, changing)
+    _assert_close(found.weights, expected.weights)
+    for number, (a, b) in enumerate(zip(expected.results, found.results, strict=True), 1):
+        assert (b.number, b.num_clients) == (number, a.num_clients)
         assert b.means == pytest.approx(a.means, rel=1e-5)
 
 
 @_compared(registry.PERSONALIZATIONS, ["finetuning"], ["finetuning", "knn_per"])
 def test_personalization(backend, name, task):
-    group = ("evaluation",)
-
     def compute(backend):
-        return _personalize(backend, task, name, group, "personalization")
+        return _personalize(backend, task, name, ("evaluation",), "personalization")
 
-    expected = _reference(name, compute)
-    found = compute(backend)
+    expected, found = _reference(name, compute), compute(backend)
     assert [client for client, _ in found] == [client for client, _ in expected]
     for (_, a), (_, b) in zip(expected, found, strict=True):
         assert a["num_examples"] == b["num_examples"] and a.get("cluster") == b.get("cluster")
-        for metric, curve in a["curves"]["evaluation"].items():
-            np.testing.assert_allclose(
-                b["curves"]["evaluation"][metric], curve, rtol=1e-5, atol=1e-6
-            )
+        _assert_close(b["curves"], a["curves"])
 
 
 @pytest.mark.slow
@@ -218,10 +193,7 @@ def test_personalization_of_silos(backend, silos):
 
     expected, found = _reference("silos", compute), compute(backend)
     for (_, a), (_, b) in zip(expected, found, strict=True):
-        for part in ("valid", "test"):
-            np.testing.assert_allclose(
-                b["curves"][part]["loss"], a["curves"][part]["loss"], rtol=1e-5, atol=1e-6
-            )
+        _assert_close(b["curves"], a["curves"])
 
 
 @_on_both

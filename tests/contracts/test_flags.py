@@ -2,7 +2,7 @@
 
 A new flag that decides numbers adds a line to `REACHES` (or, if it is a hyperparameter, nothing:
 `test_python_and_trainers` and `test_hyperparameters` read them off the dataclasses); one that
-decides none a line to `DECIDES_NO_NUMBERS` or, where a run would take long, to `SHOWN_ELSEWHERE`.
+decides none, or whose run would take long, a line to `SHOWN_ELSEWHERE`.
 """
 
 from typing import NamedTuple
@@ -99,40 +99,31 @@ REACHES = (
     Reaches("--cluster_initialization=updates", "rounds", "train_loss", _HYPCLUSTER),
 )  # fmt: skip
 
-# Flags that say where, how fast, or what is written, not which numbers.
-DECIDES_NO_NUMBERS = {
-    "backend": "test_agreement",
-    "data_dir": "where data are",
-    "data_file": "where data are",
-    "experiment_name": "where results go",
-    "memory_limit_gb": "which backend",
-    "root_output_dir": "where results go",
-    "reported_round": "test_finetuning_trainer, test_runs, test_grids",
-    "rounds_per_checkpoint": "test_looking",
-    "tensorboard": "test_looking",
-    "tff_workers": "test_worker",
-    "threads_per_client": "speed; last bits",
-    "use_synthetic_data": "where data come from",
-}
-# flag: the test that shows its effect; that it is its field's is `test_python_and_trainers`.
+# {flag: the test that shows its effect, or why it decides no number}; that a flag is its field's is
+# `test_python_and_trainers`.
 SHOWN_ELSEWHERE = {
+    **dict.fromkeys(("data_dir", "data_file", "use_synthetic_data"), "where data are"),
+    **dict.fromkeys(("experiment_name", "root_output_dir"), "where results go"),
+    **dict.fromkeys(("rounds_per_checkpoint", "tensorboard"), "test_looking"),
     **dict.fromkeys(
         ("acceptance", "evaluate_ood", "ood_examples", "personalization_fraction"),
         "evaluation/test_evaluator",
     ),
     **dict.fromkeys(
-        (
-            "final_evaluation_clients",
-            "test_clients_per_evaluation",
-            "valid_clients_per_evaluation",
-        ),
+        ("final_evaluation_clients", "test_clients_per_evaluation", "valid_clients_per_evaluation"),
         "experiment/test_schedule",
     ),
+    **dict.fromkeys(
+        ("path_to_initial_model_weights", "path_to_initial_model_weights_list"),
+        "test_a_given_model_is_where_a_run_starts",
+    ),
     **{o.name.flag: "trainers/test_flags" for o in options.options(DataOptions) if o.owners},
-    "aggregator": "contracts/test_aggregators",
-    "dp_noise_multiplier": "backends/test_tff_backend",
-    "path_to_initial_model_weights": "test_a_given_model_is_where_a_run_starts",
-    "path_to_initial_model_weights_list": "test_a_given_model_is_where_a_run_starts",
+    **dict.fromkeys(("aggregator", "dp_noise_multiplier"), "test_aggregators"),
+    "backend": "test_agreement",
+    "memory_limit_gb": "which backend",
+    "reported_round": "test_finetuning_trainer, test_runs, test_grids",
+    "tff_workers": "test_worker",
+    "threads_per_client": "speed; last bits",
 }
 
 
@@ -163,7 +154,7 @@ def test_every_flag_is_known_to_this_table(opened):
     classes = ("algorithm", "personalization")
     choices = [flags.FLAGS[f].value for f in classes if f in flags.FLAGS]
     of_packages = algorithm_flags.of_unused_packages(trainer, choices)
-    known = {*classes, *shown, *of_packages, *DECIDES_NO_NUMBERS, *SHOWN_ELSEWHERE}
+    known = {*classes, *shown, *of_packages, *SHOWN_ELSEWHERE}
     left = {f for f in ours - known if optimizer_flags.parameter_of(f) is None}
     assert left == _hyperparameters(trainer)
     for one in REACHES:

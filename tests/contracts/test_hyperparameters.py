@@ -55,6 +55,9 @@ class _Numbers:
             self._refusal = str(error)
         self._rounds = rounds
 
+    def of(self, kind):
+        return self._refusal or getattr(self, kind)
+
     @functools.cached_property
     def _trained(self):
         algorithm = self._config.algorithm
@@ -67,16 +70,12 @@ class _Numbers:
 
     @functools.cached_property
     def of_training(self):
-        if self._refusal:
-            return self._refusal
         built, run = self._trained
         sent = built.bytes_since(None) if built.bytes_since else ()
         return _flat((run.weights, run.client_states, sent))
 
     @functools.cached_property
     def of_personalization(self):
-        if self._refusal:
-            return self._refusal
         task = _task()
         work = self._config.personalization.build(task).work(("test",), "train")
         return _flat(toy.evaluate(task, work, task.model.initial_weights(0)))
@@ -84,8 +83,8 @@ class _Numbers:
     @functools.cached_property
     def of_own_models(self):
         """None if the algorithm leaves them to a personalization."""
-        if self._refusal or self._config.personalization is not None:
-            return self._refusal
+        if self._config.personalization is not None:
+            return None
         task, (built, run) = _task(), self._trained
         own = self._config.build_personalization(task, built)
         states = [*run.client_states.values()] if run.client_states else None
@@ -108,7 +107,7 @@ def _unmoved(config, part, kinds):
         if owner == part:
             rounds = _ROUNDS.get(name, 1)
             one, other = base(rounds), _Numbers(change.made_to(config), rounds)
-            if all(getattr(one, kind) == getattr(other, kind) for kind in kinds):
+            if all(one.of(kind) == other.of(kind) for kind in kinds):
                 unmoved.add(name)
     return unmoved
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from motley_tff.algorithms import FedAvg, optimizers, stragglers
 from motley_tff.backends import base
-from motley_tff.core import client_work, clients, functional_model, partition, random_streams
+from motley_tff.core import clients, partition, random_streams
 from tests import toy
 from tests.contracts import registry
 
@@ -19,21 +19,11 @@ _SIZES, _LIMIT = {"many": 23, "few": 3}, 8
 _RATE = 0.5
 
 
-class _Sum(tf.keras.Model):
+class _Sum(toy.Bare):
     """Outputs a weight of its own for each one-hot example."""
 
-    vectorizes = True
-
-    def __init__(self):
-        super().__init__()
-        self.layer = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
-
-    @property
-    def last_layer(self):
-        return (self.layer,)
-
-    def call(self, x, training=False, key=None):
-        return self.layer(x)[:, 0]
+    def __call__(self, x, training, key):
+        return (x @ self._next())[:, 0]
 
 
 def _error(y, outputs):
@@ -52,7 +42,7 @@ def task():
     whole = toy.scalar_task({"a": [1.0]})
     return dataclasses.replace(
         whole,
-        model=functional_model.from_keras(_Sum, np.zeros([1, size], np.float32)),
+        model=toy.model(_Sum, (size, 1)),
         loss=_error,
         metrics=(whole.metric._replace(function=_error),),
         preprocess=lambda raw, training, key: (raw["x"], tf.reduce_sum(raw["x"], axis=1)),
@@ -145,11 +135,6 @@ def test_stragglers_have_a_share_of_the_limited_steps(reference, task):
 
 def test_central_training_is_not_limited(task):
     assert partition.centralize(task, 1e9).max_train_examples is None
-
-
-def test_no_limit_changes_nothing():
-    work = client_work.ClientWork(lambda *_: 0, (), lambda carry: carry)
-    assert client_work.capped(work, "train", None) is work
 
 
 def test_a_number_of_steps_in_place_of_epochs(backend, task):

@@ -8,7 +8,6 @@ from unittest import mock
 
 import pytest
 
-from motley_tff.commandline.progress import TerminalProgress
 from motley_tff.core.errors import UserError
 from tests.contracts import in_process
 from tests.errors import refused
@@ -183,14 +182,6 @@ def _renamed(root, name):
     for path in (root / name).glob("*.csv"):
         path.write_text(path.read_text().replace(f"{name},", "whole,"))
     return root / name
-
-
-def test_what_goes_on_says_so():
-    """The line that a person, or the log of a job, sees."""
-    with mock.patch("motley_tff.commandline.progress._write") as written:
-        TerminalProgress().start("train", 12, 9)
-        TerminalProgress().start("train", 12, 0)
-    assert [call.args for call in written.call_args_list] == [("train: goes on after 9/12",)]
 
 
 def test_a_warm_start_goes_on_with_the_model_it_was_cut_in(tmp_path):

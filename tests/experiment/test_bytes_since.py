@@ -2,6 +2,7 @@
 
 from motley_tff.algorithms import FedStcServer
 from motley_tff.backends import base
+from motley_tff.core.algorithm import NO_BYTES
 from motley_tff.experiment import recorder, run_directory, schedule
 from motley_tff.experiment.config import LoopConfig
 from tests import toy
@@ -11,35 +12,31 @@ _FEDSTC = FedStcServer(sparsity=0.1).build(_TASK, _TASK.model.initial_weights(0)
 _CONFIG = LoopConfig(clients_per_train_round=1, dropout_rate=0.5)
 
 
-def _rows(root, first, last):
+def _rows(root, first, last, config=_CONFIG, answered=1):
     """Returns what is noted of rounds; those before the first one were an earlier process's."""
     directory = run_directory.RunDirectory(str(root), f"from_{first}", {})
-    writer = recorder.Recorder(
-        _CONFIG, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
-    )
+    writer = recorder.Recorder(config, _TASK, _FEDSTC, directory, "fedstc_server", NO_BYTES)
     for number in range(first, last + 1):
-        writer.add_rounds([base.RoundResult(number, 1, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
+        means = {"loss": 0.0, _TASK.metric.name: 0.0}
+        writer.add_rounds([base.RoundResult(number, answered, means, 1.0)])
     directory.close()
+    return writer._round_rows
+
+
+def _bytes(rows):
     # One client a round: what all are sent is what one is.
-    assert all(row["largest_bytes_down"] == row["bytes_down"] for row in writer._round_rows)
-    return [(row["bytes_down"], row["bytes_up"]) for row in writer._round_rows]
+    assert all(row["largest_bytes_down"] == row["bytes_down"] for row in rows)
+    return [(row["bytes_down"], row["bytes_up"]) for row in rows]
 
 
 def test_the_largest_is_of_one_client(tmp_path):
     """Three a round: in the second one, who comes new is sent the whole model."""
     config = LoopConfig(clients_per_train_round=3)
-    directory = run_directory.RunDirectory(str(tmp_path), "run", {})
-    writer = recorder.Recorder(
-        config, _TASK, _FEDSTC, directory, "fedstc_server", recorder.Bytes(0, 0)
-    )
-    for number in (1, 2):
-        writer.add_rounds([base.RoundResult(number, 2, {"loss": 0.0, _TASK.metric.name: 0.0}, 1.0)])
-    directory.close()
+    first, second = _rows(tmp_path, 1, 2, config, answered=2)
     cohorts = [set(schedule.cohort(config, _TASK, number)) for number in (1, 2)]
     new = len(cohorts[1] - cohorts[0])
     whole, sparse = _FEDSTC.bytes_since(None).down, _FEDSTC.bytes_since(1).down
     assert 0 < new < 3 and sparse < whole
-    first, second = writer._round_rows
     assert (first["bytes_down"], first["largest_bytes_down"]) == (3 * whole, whole)
     assert second["bytes_down"] == new * whole + (3 - new) * sparse
     assert second["largest_bytes_down"] == whole
@@ -53,8 +50,8 @@ def test_a_returning_client_is_charged_for_the_rounds_it_missed(tmp_path):
         missed = number - last[client_id] if client_id in last else None
         expected.append(tuple(_FEDSTC.bytes_since(missed)))
         last[client_id] = number
-    assert _rows(tmp_path, 1, 8) == expected and len(set(expected)) > 2
+    assert _bytes(_rows(tmp_path, 1, 8)) == expected and len(set(expected)) > 2
 
 
 def test_a_resumed_run_remembers_who_was_there(tmp_path):
-    assert _rows(tmp_path, 6, 8) == _rows(tmp_path, 1, 8)[5:]
+    assert _bytes(_rows(tmp_path, 6, 8)) == _bytes(_rows(tmp_path, 1, 8))[5:]

@@ -13,15 +13,21 @@ from tests.errors import refused
 FLAGS = {"total_rounds": 3, "client_learning_rate": 0.1, "finetune_learning_rate": ["0.1"]}
 
 
-def opened(root, name="run", flags=FLAGS):
-    return contextlib.closing(run_directory.RunDirectory(str(root), name, flags))
+def opened(root, flags=FLAGS, *more, name="run", **options):
+    directory = run_directory.RunDirectory(str(root), name, flags, *more, **options)
+    return contextlib.closing(directory)
+
+
+def written(root, flags=FLAGS, **facts):
+    """Writes the record of a run; returns what it says."""
+    with opened(root, flags) as directory:
+        directory.write_record(**{"status": "running", **facts})
+    return json.loads((root / "run" / "run.json").read_text())
 
 
 def test_record(tmp_path):
-    with opened(tmp_path) as directory:
-        directory.write_record(status="running")
-        directory.write_record(status="finished")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    written(tmp_path)
+    record = written(tmp_path, status="finished")
     assert record["flags"] == FLAGS
     assert record["versions"]["tensorflow"].startswith("2.") and "python" in record["versions"]
     assert record["peak_memory_mb"] > 10
@@ -29,43 +35,29 @@ def test_record(tmp_path):
         assert directory.is_finished
 
 
-def test_other_flags_are_refused_by_name(tmp_path):
-    with opened(tmp_path) as directory:
-        directory.write_record(status="running")
-        directory.table("rounds").write_text("round\n1\n")
-    with refused(str(tmp_path / "run"), "total_rounds (3 then, 4 now)"):
-        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "total_rounds": 4})
+@pytest.mark.parametrize("left", ["rounds.csv", "warm_start_1.npz"])
+@pytest.mark.parametrize("flag", ["total_rounds", "client_learning_rate"])
+def test_other_flags_are_refused_by_name(tmp_path, left, flag):
+    written(tmp_path)
+    (tmp_path / "run" / left).write_text("round\n1\n")
+    with refused(str(tmp_path / "run"), f"{flag} ({FLAGS[flag]} then, 4 now)"):
+        opened(tmp_path, {**FLAGS, flag: 4})
 
 
 def test_what_came_to_nothing_may_be_begun_with_other_flags(tmp_path):
-    with opened(tmp_path) as directory:
-        directory.write_record(status="stopped", reason="refused", data_files={"a": "1"})
-    with opened(tmp_path, flags={**FLAGS, "total_rounds": 4}) as directory:
-        directory.write_record(status="running")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    written(tmp_path, status="stopped", reason="refused", data_files={"a": "1"})
+    record = written(tmp_path, {**FLAGS, "total_rounds": 4})
     assert record["flags"]["total_rounds"] == 4 and not {"reason", "data_files"} & set(record)
-
-
-def test_a_warm_start_is_not_taken_for_that_of_other_flags(tmp_path):
-    with opened(tmp_path) as directory:
-        directory.write_record(status="stopped")
-        (directory.path / "warm_start_1.npz").write_bytes(b"")
-    with refused(finding="client_learning_rate (0.1 then, 0.2 now)"):
-        run_directory.RunDirectory(str(tmp_path), "run", {**FLAGS, "client_learning_rate": 0.2})
 
 
 def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
     path = tmp_path / "run" / "run.json"
-    with opened(tmp_path) as directory:
-        directory.write_record(status="running")
-        directory.write_record(status="running")
-    record = json.loads(path.read_text())
+    written(tmp_path)
+    record = written(tmp_path)
     assert "continued_with" not in record
     path.write_text(json.dumps({**record, "git_commit": "an older one"}))
-    for _ in range(2):
-        with opened(tmp_path) as directory:
-            directory.write_record(status="running")
-    rewritten = json.loads(path.read_text())
+    written(tmp_path)
+    rewritten = written(tmp_path)
     assert rewritten["git_commit"] == "an older one"
     mine = {name: record[name] for name in ("git_commit", "versions")}
     assert rewritten["continued_with"] == [mine]
@@ -73,7 +65,7 @@ def test_other_code_that_goes_on_with_a_run_is_named(tmp_path):
 
 def test_two_at_once_are_refused(tmp_path):
     with opened(tmp_path), refused(str(tmp_path / "run"), "another process", advice="wait"):
-        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+        opened(tmp_path)
     with opened(tmp_path):
         pass
     assert not list(tmp_path.iterdir())  # Nothing was written.
@@ -82,13 +74,13 @@ def test_two_at_once_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["=1+1", "../up", "", "a/b", "-x", ".", "a b", "x" * 200])
 def test_names_that_are_no_file_names(tmp_path, name):
     with refused("experiment_name", name, "at most 128 letters"):
-        run_directory.RunDirectory(str(tmp_path), name, FLAGS)
+        opened(tmp_path, name=name)
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with refused(str(tmp_path / "file"), expected="written", advice="root_output_dir"):
-        run_directory.RunDirectory(str(tmp_path / "file"), "run", FLAGS)
+        opened(tmp_path / "file")
 
 
 def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
@@ -121,12 +113,12 @@ def test_a_clock_that_is_set_back_makes_no_run_last_less_than_nothing(tmp_path, 
 def test_a_record_that_was_changed(tmp_path, record, words):
     os.makedirs(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with refused("run.json", expected=words):
-        run_directory.RunDirectory(str(tmp_path), "run", {})
-    for damaged, words in (("{", ""), ("[" * 100_000, "maximum recursion depth")):
+    with refused("run.json", words, "JSON"):
+        opened(tmp_path)
+    for damaged, words in (("{", "line 1"), ("[" * 100_000, "maximum recursion depth")):
         (tmp_path / "run" / "run.json").write_text(damaged)
-        with refused("run.json", expected=f"read ({words}"):
-            run_directory.RunDirectory(str(tmp_path), "run", {})
+        with refused("run.json", words, "JSON"):
+            opened(tmp_path)
 
 
 def test_a_directory_that_was_moved_away_hides_no_error(tmp_path):
@@ -135,16 +127,13 @@ def test_a_directory_that_was_moved_away_hides_no_error(tmp_path):
         directory.write_record(status="running")
 
 
-def _made_before(root, name="run", version=None, status="running", flags=FLAGS):
+def _made_before(root, version=None, status="running"):
     """Writes the record of a run whose results were of another version; returns its directory."""
-    with opened(root, name, flags) as directory:
-        directory.write_record(status=status)
-    record = root / name / "run.json"
-    content = json.loads(record.read_text())
+    content = written(root, status=status)
     assert content.pop("results_version") == motley_tff.RESULTS_VERSION
     more = {} if version is None else {"results_version": version}
-    record.write_text(json.dumps({**content, **more}))
-    return root / name
+    (root / "run" / "run.json").write_text(json.dumps({**content, **more}))
+    return root / "run"
 
 
 @pytest.mark.parametrize("version", [None, 1, motley_tff.RESULTS_VERSION + 1])
@@ -158,7 +147,7 @@ def test_a_run_of_other_results_is_not_gone_on_with(tmp_path, version, left):
     before = (path / "run.json").read_bytes()
     content, expected = f"version {version or 1}", str(motley_tff.RESULTS_VERSION)
     with refused(str(path), content, expected, "experiment_name"):
-        run_directory.RunDirectory(str(tmp_path), "run", FLAGS)
+        opened(tmp_path)
     assert (path / "run.json").read_bytes() == before
 
 
@@ -171,27 +160,23 @@ def test_a_finished_run_of_other_results_is_still_shown(tmp_path):
 
 def test_a_run_of_other_results_that_came_to_nothing_is_begun_anew(tmp_path):
     _made_before(tmp_path)
-    with opened(tmp_path) as directory:
-        directory.write_record(status="running")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["results_version"] == motley_tff.RESULTS_VERSION
+    assert written(tmp_path)["results_version"] == motley_tff.RESULTS_VERSION
 
 
 def test_a_flag_that_an_older_run_did_not_have_stood_at_its_default(tmp_path):
     _made_before(tmp_path, status="finished")
     flags = {**FLAGS, "l2": 0.0, "rates": (1, 2)}
-    run_directory.RunDirectory(str(tmp_path), "run", flags, {**flags, "total_rounds": 9}).close()
+    with opened(tmp_path, flags, {**flags, "total_rounds": 9}):
+        pass
     with refused(finding="l2 (0.0 then, 0.5 now)"):
-        run_directory.RunDirectory(str(tmp_path), "run", {**flags, "l2": 0.5}, flags)
+        opened(tmp_path, {**flags, "l2": 0.5}, flags)
 
 
 def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     flags = {f"flag_{i:02d}": i for i in range(11)}
-    with contextlib.closing(run_directory.RunDirectory(tmp_path, "x", flags)) as directory:
-        directory.write_record(status="finished")
-    others = dict.fromkeys(flags, -1)
+    written(tmp_path, flags, status="finished")
     with refused(finding="flag_07 (7 then, -1 now) and 3 more"):
-        run_directory.RunDirectory(tmp_path, "x", others)
+        opened(tmp_path, dict.fromkeys(flags, -1))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +188,6 @@ def test_of_many_flags_that_differ_the_first_are_named(tmp_path):
     ],
 )
 def test_a_directory_of_another_program_is_refused_by_its_name(tmp_path, facts, known):
-    with opened(tmp_path) as directory:
-        directory.write_record(status="finished", **facts)
+    written(tmp_path, status="finished", **facts)
     with refused(str(tmp_path), known, "mtl_trainer"):
-        run_directory.RunDirectory(str(tmp_path), "run", {"alpha": 1}, maker="mtl_trainer")
+        opened(tmp_path, {"alpha": 1}, maker="mtl_trainer")

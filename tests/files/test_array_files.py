@@ -70,16 +70,14 @@ def test_objects_are_not_saved(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"a": np.array([{}], object)}, "allow_pickle=False"),
-        ({"a": _text(0xD800)}, "'a' has text that is not Unicode"),
-        ({"a": _text(0xDFFF)}, "'a' has text that is not Unicode"),
-        ({"a": _text(0x110000)}, "'a' has text that is not Unicode"),
-        ({"a": _text(0x110000, ">")}, "'a' has text that is not Unicode"),
+        (np.array([{}], object), "allow_pickle=False"),
+        *((_text(*code), "'a' has text that is not Unicode")
+          for code in ((0xD800,), (0xDFFF,), (0x110000,), (0x110000, ">"))),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_plain_array(tmp_path, content, words):
     with pytest.raises(ValueError, match=words):
-        array_files.read(_saved(tmp_path / "a.npz", **content))
+        array_files.read(_saved(tmp_path / "a.npz", a=content))
 
 
 def test_members_that_are_no_arrays(tmp_path):
@@ -87,7 +85,7 @@ def test_members_that_are_no_arrays(tmp_path):
     with pytest.raises(ValueError, match="'00000' is no array"):
         array_files.read(path)
     path.rename(tmp_path / "round_00000001.npz")
-    with refused(str(tmp_path), expected="'00000' is no array"):
+    with refused(str(tmp_path), "'00000' is no array"):
         checkpoints.load(tmp_path, 1, (np.float32([1]),))
     with refused("round_00000001.npz", "'w000' is no array", "run's directory"):
         model_files.load(str(tmp_path / "round_00000001.npz"), [(1,)])

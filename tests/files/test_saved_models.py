@@ -4,8 +4,9 @@ The architectures are built here as the published ones are laid out: Sequential 
 Keras, other orders of layers, softmax in the model. All weights are random, biases and norms, too.
 """
 
-import dataclasses
 import shutil
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -44,26 +45,12 @@ def published_lstm(num_ids):
     return tf.keras.Model(ids, L.Dense(num_ids)(h), name="rnn")
 
 
-class _GroupNorm(L.Layer):
-    """As TensorFlow Addons has it: groups of neighbouring channels, epsilon 1e-3."""
-
-    def build(self, shape):
-        self.gamma = self.add_weight("gamma", shape[-1:])
-        self.beta = self.add_weight("beta", shape[-1:])
-
-    def call(self, x):
-        shape = tf.shape(x)
-        groups = tf.reshape(x, [*tf.unstack(shape)[:3], 8, x.shape[-1] // 8])
-        mean, variance = tf.nn.moments(groups, [1, 2, 4], keepdims=True)
-        normal = tf.reshape((groups - mean) * tf.math.rsqrt(variance + 1e-3), shape)
-        return normal * self.gamma + self.beta
-
-
 def published_mobilenet(num_classes, side):
     """Functional; strides by padding beforehand."""
 
     def normed(x, convolution, is_active=True):
-        x = _GroupNorm()(convolution(x))
+        # As TensorFlow Addons has it: groups of neighbouring channels.
+        x = L.GroupNormalization(8, epsilon=1e-3)(convolution(x))
         return L.ReLU(6.0)(x) if is_active else x
 
     def strided(x, layer, size, **options):
@@ -173,12 +160,11 @@ def _images(side, channels):
     return np.random.default_rng(0).normal(size=[2, side, side, channels]).astype(np.float32)
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """A published architecture and ours, and inputs of both."""
+class Pair(NamedTuple):
+    """A published architecture and ours, each of few classes or words, and inputs of both."""
 
-    published: tf.keras.Model
-    build: object
+    publish: Callable[[], tf.keras.Model]
+    build: Callable[[], tf.keras.Model]
     x: np.ndarray
     has_softmax: bool = False
 
@@ -187,36 +173,46 @@ class Pair:
         return functional_model.from_keras(self.build, self.x)
 
 
-def pair(name):
-    """Returns a pair, with few classes or words."""
-    if name == "cnn":
-        return Pair(published_cnn(5), lambda: emnist_cnn.EmnistCnn(5), _images(28, 1), True)
-    if name == "lstm":
-        return Pair(published_lstm(12), lambda: stackoverflow_lstm.StackoverflowLstm(12), _ids(12))
-    if name == "mobilenet":
-        build = lambda: mobilenet_v2.MobileNetV2(7)  # noqa: E731
-        return Pair(published_mobilenet(7, 32), build, _images(32, 3), True)
-    return Pair(published_transformer(12), lambda: ted_transformer.TedTransformer(12), _ids(12))
+PAIRS = {
+    "cnn": Pair(lambda: published_cnn(5), lambda: emnist_cnn.EmnistCnn(5), _images(28, 1), True),
+    "lstm": Pair(
+        lambda: published_lstm(12), lambda: stackoverflow_lstm.StackoverflowLstm(12), _ids(12)
+    ),
+    "mobilenet": Pair(
+        lambda: published_mobilenet(7, 32),
+        lambda: mobilenet_v2.MobileNetV2(7),
+        _images(32, 3),
+        True,
+    ),
+    "transformer": Pair(
+        lambda: published_transformer(12), lambda: ted_transformer.TedTransformer(12), _ids(12)
+    ),
+}
 
 
-def _randomize(model):
-    rng = np.random.default_rng(1)
+def _saved(name, path):
+    """Saves a published model of random weights as Keras does, optimizer and all; returns it."""
+    model, rng = PAIRS[name].publish(), np.random.default_rng(1)
     model.set_weights(
-        [
-            (w + rng.normal(0, 0.3 / np.sqrt(np.prod(w.shape[:-1]) or 1), w.shape)).astype(
-                "float32"
-            )
-            for w in model.get_weights()
-        ]
-    )
+        [w + rng.normal(0, 0.3 / np.sqrt(np.prod(w.shape[:-1]) or 1), w.shape)
+         for w in model.get_weights()]
+    )  # fmt: skip
+    model.compile("adam", "mse")  # What an optimizer and metrics leave is not taken.
+    model.save(path)
+    return model
 
 
-def _assert_same_outputs(models, path):
+def _load(models, path):
     ours = models.ours()
-    weights = model_files.load(str(path), ours.shapes, ours.names)
+    return ours, model_files.load(str(path), ours.shapes, ours.names)
+
+
+def _assert_same_outputs(name, published, path):
+    models = PAIRS[name]
+    ours, weights = _load(models, path)
     mine = ours.predict(weights, models.x, False, _KEY)
     mine = tf.nn.softmax(mine) if models.has_softmax else mine
-    expected = models.published(models.x, training=False).numpy()
+    expected = published(models.x, training=False).numpy()
     assert np.std(expected) > 1e-4
     scale = max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(mine.numpy() / scale, expected / scale, rtol=0, atol=1e-6)
@@ -224,59 +220,43 @@ def _assert_same_outputs(models, path):
 
 @pytest.fixture(scope="module")
 def saved_cnn(tmp_path_factory):
-    models, path = pair("cnn"), tmp_path_factory.mktemp("saved") / "cnn"
-    _randomize(models.published)
-    models.published.save(path)
-    return models, path
+    path = tmp_path_factory.mktemp("saved") / "cnn"
+    return _saved("cnn", path), path
 
 
 def test_cnn_as_keras_saves_it(saved_cnn):
-    _assert_same_outputs(*saved_cnn)
+    _assert_same_outputs("cnn", *saved_cnn)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "lstm", "mobilenet"])
 def test_same_outputs(tmp_path, name):
-    models = pair(name)
-    _randomize(models.published)
-    models.published.compile("adam", "mse")  # What an optimizer and metrics leave is not taken.
-    models.published.save(tmp_path)
-    _assert_same_outputs(models, tmp_path)
-
-
-def _copy(path, to):
-    shutil.copytree(path, to)
-    return to
-
-
-def _load(models, path):
-    ours = models.ours()
-    return model_files.load(str(path), ours.shapes, ours.names)
+    _assert_same_outputs(name, _saved(name, tmp_path), tmp_path)
 
 
 def test_no_code_is_read(saved_cnn, tmp_path):
-    models, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
+    path = shutil.copytree(saved_cnn[1], tmp_path / "copy")
     for name in ("saved_model.pb", "keras_metadata.pb"):
         (path / name).write_bytes(b"no protocol buffer")
-    _assert_same_outputs(models, path)
+    _assert_same_outputs("cnn", saved_cnn[0], path)
 
 
 @pytest.mark.parametrize("name", ["variables.index", "variables.data-00000-of-00001"])
 @pytest.mark.parametrize("left", [None, 0, 100])
 def test_a_damaged_one_is_one_line(saved_cnn, tmp_path, name, left):
-    models, path = saved_cnn[0], _copy(saved_cnn[1], tmp_path / "copy")
+    path = shutil.copytree(saved_cnn[1], tmp_path / "copy")
     file = path / "variables" / name
     if left is None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:left])
     with refused(str(path), "a damaged SavedModel"):
-        _load(models, path)
+        _load(PAIRS["cnn"], path)
 
 
 def test_another_model_is_named(saved_cnn):
     _, path = saved_cnn
-    other = dataclasses.replace(saved_cnn[0], build=lambda: emnist_cnn.EmnistCnn(6))
+    other = PAIRS["cnn"]._replace(build=lambda: emnist_cnn.EmnistCnn(6))
     with refused(str(path), "bias [5], kernel [128, 5]", "logits with bias [6], kernel [128, 6]"):
         _load(other, path)
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -48,17 +47,6 @@ class Bench:
     def run(self, prefix: Sequence[str] = (), **options: Any) -> trainer_runs.Ending:
         """Runs the trainer to its end."""
         return self.start(prefix, **options).ending()
-
-    def run_watched(self, *options: str) -> trainer_runs.Ending:
-        """Runs the trainer inside `killed_in_a_write`."""
-        arguments = [*self.setting.arguments(self.root), *self.flags]
-        wrapper = [sys.executable, "-m", "tests.reliability.killed_in_a_write"]
-        where = f"--directory={self.root}"
-        return trainer_runs.run([*wrapper, where, *options, self.setting.module, *arguments])
-
-    def shell(self, script: str, **options: Any) -> trainer_runs.Ending:
-        """Runs the trainer as `"$@"` of a shell script, which gets the output directory as `$0`."""
-        return self.run(["sh", "-c", script, str(self.root)], **options)
 
     def start_training(self) -> trainer_runs.Started:
         """Starts the trainer and waits for its first checkpoint."""

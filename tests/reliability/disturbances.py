@@ -9,11 +9,11 @@ import signal
 import subprocess
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-import numpy as np
 import psutil
-import scipy.io
 
+from tests.datasets import test_school
 from tests.reliability import bench as bench_lib, trainer_runs
 from tests.reliability.bench import Bench, UnavailableError
 from tests.reliability.trainer_runs import Ending
@@ -47,24 +47,31 @@ class Fault:
         return trainer_runs.Setting("finetuning_trainer", self.backend)
 
 
+def under(*prefix: str, **options: Any) -> Callable[[Bench], Ending]:
+    """Returns what starts a run behind another program, or in another environment."""
+
+    def happen(bench: Bench) -> Ending:
+        if prefix:
+            _need(prefix[0])
+        return bench.run(prefix, **options)
+
+    return happen
+
+
+def _closed(streams: str) -> Callable[[Bench], Ending]:
+    """Returns what starts a run with closed streams, as some schedulers start programs."""
+    return under("sh", "-c", f'exec "$@" {streams}', "sh")
+
+
 # --- disks ----------------------------------------------------------------------------------------
 
 
-def full_disk(bench: Bench, free_kilobytes: int) -> Ending:
-    """The disk has so much room left, less than the run needs."""
+def full_disk(bench: Bench, free_kilobytes: int = 0, is_begun: bool = False) -> Ending:
+    """The disk has so much room left, too little for the run: from its start, or once it trains."""
     bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
+    started = bench.start_training() if is_begun else None
     ballast = bench_lib.fill(bench.root, free_kilobytes)
-    ending = bench.run()
-    ballast.unlink()
-    return ending
-
-
-def disk_that_fills(bench: Bench) -> Ending:
-    """The disk is filled by others while the run trains."""
-    bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
-    started = bench.start_training()
-    ballast = bench_lib.fill(bench.root, 0)
-    ending = started.ending()
+    ending = started.ending() if started else bench.run()
     ballast.unlink()
     return ending
 
@@ -72,28 +79,18 @@ def disk_that_fills(bench: Bench) -> Ending:
 def disk_that_fills_in(bench: Bench, file: str) -> Ending:
     """The disk is filled by others when the run opens a file of such a name for writing."""
     bench.stack.enter_context(bench_lib.small_disk(bench.root, _DISK_KILOBYTES))
-    ending = bench.run_watched(f"--full_at={file}")
+    ending = trainer_runs.run(bench.setting.watched(bench.root, f"--full_at={file}"))
     (bench.root / "ballast").unlink()
     return ending
 
 
-def small_files(bench: Bench, kilobytes: int) -> Ending:
-    """No file may be larger than so much (`ulimit -f`)."""
-    _need("prlimit")
-    return bench.run(["prlimit", f"--fsize={kilobytes * 1024}"])
-
-
-def read_only_output(bench: Bench) -> Ending:
-    """The output directory cannot be written."""
+def read_only_output(bench: Bench, is_begun: bool = False) -> Ending:
+    """The output directory cannot be written: from the start, or, as after an error of its disk,
+    once the run trains.
+    """
+    started = bench.start_training() if is_begun else None
     with bench_lib.read_only(bench.root):
-        return bench.run()
-
-
-def disk_that_turns_read_only(bench: Bench) -> Ending:
-    """The output directory cannot be written any more, as after an error of its disk."""
-    started = bench.start_training()
-    with bench_lib.read_only(bench.root):
-        return started.ending()
+        return started.ending() if started else bench.run()
 
 
 def output_moved_away(bench: Bench) -> Ending:
@@ -107,25 +104,10 @@ def read_only_data(bench: Bench) -> Ending:
     """The data directory cannot be written."""
     data = bench.folder / "data"
     data.mkdir()
-    _write_schools(data / "school.mat")
+    test_school.mat(data / "school.mat")
     bench.flags = ("--nouse_synthetic_data", f"--data_dir={data}")
     with bench_lib.read_only(data):
         return bench.run()
-
-
-def _write_schools(path: pathlib.Path) -> None:
-    """Writes a few schools as MALSAR's file has them."""
-    rng = np.random.default_rng(0)
-    cells = [np.empty((1, 6), object) for _ in range(2)]
-    for i in range(6):
-        cells[0][0, i] = rng.normal(size=(30, 28))
-        cells[1][0, i] = rng.integers(1, 71, (30, 1)).astype(float)
-    scipy.io.savemat(path, dict(zip("XY", cells, strict=True)))
-
-
-def no_temporary_directory(bench: Bench) -> Ending:
-    """TMPDIR is not there."""
-    return bench.run(environment={"TMPDIR": str(bench.folder / "nowhere")})
 
 
 def full_temporary_directory(bench: Bench) -> Ending:
@@ -194,8 +176,7 @@ def run_after_a_dead_one(bench: Bench) -> Ending:
 
 def worker_killed(bench: Bench) -> Ending:
     """TFF's worker is killed while it trains."""
-    started = bench.start_training()
-    (worker,) = (p for p in started.children() if p.name() == "worker_binary")
+    started, worker = _with_worker(bench)
     worker.kill()
     return started.ending()
 
@@ -214,9 +195,14 @@ def end_beside_stopped_worker(bench: Bench) -> Ending:
     return started.ending()
 
 
-def _with_stopped_worker(bench: Bench) -> tuple[trainer_runs.Started, psutil.Process]:
+def _with_worker(bench: Bench) -> tuple[trainer_runs.Started, psutil.Process]:
     started = bench.start_training()
     (worker,) = (p for p in started.children() if p.name() == "worker_binary")
+    return started, worker
+
+
+def _with_stopped_worker(bench: Bench) -> tuple[trainer_runs.Started, psutil.Process]:
+    started, worker = _with_worker(bench)
     worker.suspend()
     assert not started.has_ended(_STOPPED_SECONDS)
     return started, worker
@@ -254,11 +240,6 @@ def full_stream(bench: Bench, stream: str) -> Ending:
         return bench.run(**{stream: full})
 
 
-def closed_streams(bench: Bench, which: str) -> Ending:
-    """Standard streams are closed, as some schedulers start programs."""
-    return bench.shell(f'exec "$@" {which}')
-
-
 def _need(program: str) -> None:
     if shutil.which(program) is None:
         raise UnavailableError(f"needs {program}")
@@ -267,52 +248,56 @@ def _need(program: str) -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 
-_AS, _DATA = resource.RLIMIT_AS, resource.RLIMIT_DATA
+_KINDS = {resource.RLIMIT_AS: "address space", resource.RLIMIT_DATA: "data"}
 # A thread of TensorFlow's that gets no memory aborts the program: nobody can catch that.
 _NO_MEMORY = {"statuses": (2, -6), "words": "memory ran out"}
 _NO_ROOM = {"statuses": (2,), "words": "No space left on device"}
+
+
+def _on_both(name: str, happen: Callable[[Bench], Ending], **right: Any) -> tuple[Fault, Fault]:
+    """Returns a fault on the sequential backend and on TFF's."""
+    return Fault(name, happen, **right), Fault(f"{name}, tff", happen, **right, backend="tff")
+
+
 FAULTS = (
     *(
         Fault(f"disk with {room} kB left", partial(full_disk, free_kilobytes=room), **_NO_ROOM)
         for room in (0, 4, 8, 40, 120, 200, 280, 360)
     ),
-    Fault("disk that others fill", disk_that_fills, **_NO_ROOM),
-    Fault("disk that others fill, tff", disk_that_fills, **_NO_ROOM, backend="tff"),
+    *_on_both("disk that others fill", partial(full_disk, is_begun=True), **_NO_ROOM),
     *(
         Fault(f"disk that fills in {file}", partial(disk_that_fills_in, file=file), **_NO_ROOM)
         for file in ("run.json", "rounds.csv", "round_00000002.npz", "round_00000012.npz",
                      "evaluation", "candidates.csv", "clients.csv", "summary.csv",
                      "global_model.npz")
     ),
-    Fault("files of at most 2 kB", partial(small_files, kilobytes=2), (2,), "File too large"),
-    Fault("files of at most 30 kB", partial(small_files, kilobytes=30), (2,), "File too large"),
+    Fault("files of at most 2 kB", under("prlimit", "--fsize=2048"), (2,), "File too large"),
+    Fault("files of at most 30 kB", under("prlimit", "--fsize=30720"), (2,), "File too large"),
     Fault("read-only output directory", read_only_output, (2,), "Read-only file system"),
-    Fault("disk that turns read-only", disk_that_turns_read_only, (2,), "Read-only file system"),
+    Fault("disk that turns read-only", partial(read_only_output, is_begun=True), (2,),
+          "Read-only file system"),
     Fault("directory moved away", output_moved_away, (2,), "No such file or directory"),
     Fault("read-only data directory", read_only_data),
-    Fault("TMPDIR that is not there", no_temporary_directory, backend="tff"),
+    Fault("TMPDIR that is not there", under(environment={"TMPDIR": "/not/there"}), backend="tff"),
     Fault("TMPDIR on a full disk", full_temporary_directory, backend="tff"),
     Fault("all read-only but the output", all_else_read_only, (2,), "set TMPDIR"),
-    Fault("the same, TMPDIR there", output_is_temporary),
-    Fault("the same, TMPDIR there, tff", output_is_temporary, backend="tff"),
-    Fault("clock that jumps", jumping_clock),
-    Fault("clock that jumps, tff", jumping_clock, backend="tff"),
+    *_on_both("the same, TMPDIR there", output_is_temporary),
+    *_on_both("clock that jumps", jumping_clock),
     Fault("second run on a directory", second_run, (2,), "another process"),
-    Fault("run after a dead one", run_after_a_dead_one),
-    Fault("run after a dead one, tff", run_after_a_dead_one, backend="tff"),
+    *_on_both("run after a dead one", run_after_a_dead_one),
     Fault("TFF's worker killed", worker_killed, (0,), "it is started again", "tff"),
     Fault("TFF's worker stopped for a while", worker_stopped, backend="tff"),
     Fault("Ctrl-C beside a stopped worker", end_beside_stopped_worker, (130,), "goes on", "tff"),
-    Fault("0 MB more address space", partial(no_more_memory, kind=_AS, megabytes=0), **_NO_MEMORY),
-    Fault("8 MB more address space", partial(no_more_memory, kind=_AS, megabytes=8), **_NO_MEMORY),
-    Fault("0 MB more data", partial(no_more_memory, kind=_DATA, megabytes=0), **_NO_MEMORY),
-    Fault("8 MB more data", partial(no_more_memory, kind=_DATA, megabytes=8), **_NO_MEMORY),
+    *(
+        Fault(f"{mb} MB more {of_kind}", partial(no_more_memory, kind=kind, megabytes=mb),
+              **_NO_MEMORY)
+        for kind, of_kind in _KINDS.items() for mb in (0, 8)
+    ),
     Fault("stdout's reader left", partial(reader_that_left, stream="stdout"), (141,)),
     Fault("stderr's reader left", partial(reader_that_left, stream="stderr"), (0,)),
     Fault("stdout on a full disk", partial(full_stream, stream="stdout"), (2,), "No space left"),
     Fault("stderr on a full disk", partial(full_stream, stream="stderr"), (0,)),
-    Fault("stdin closed", partial(closed_streams, which="<&-")),
-    Fault("stdout closed", partial(closed_streams, which=">&-")),
-    Fault("all streams closed", partial(closed_streams, which="<&- >&- 2>&-")),
-    Fault("all streams closed, tff", partial(closed_streams, which="<&- >&- 2>&-"), backend="tff"),
+    Fault("stdin closed", _closed("<&-")),
+    Fault("stdout closed", _closed(">&-")),
+    *_on_both("all streams closed", _closed("<&- >&- 2>&-")),
 )  # fmt: skip

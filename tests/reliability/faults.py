@@ -46,21 +46,15 @@ def _chosen() -> list[disturbances.Fault]:
 
 def main() -> int:
     """Lets the faults happen; returns 1 if something did not survive."""
-    verdicts = []
+    judged: list[verdicts.Verdict] = []
     folder = pathlib.Path(tempfile.mkdtemp(prefix="faults_"))
     court = verdicts.Court(folder)
     for number, fault in enumerate(chosen := _chosen(), 1):
-        verdicts.append(court.judge(fault))
-        state = (
-            "skipped" if verdicts[-1].skipped else "failed" if verdicts[-1].wrong else "survived"
-        )
-        line = f"{number}/{len(chosen)} {fault.name}: {state}"
-        print(line, *verdicts[-1].wrong, sep="\n  ", file=sys.stderr, flush=True)
-    print(*text_tables.markdown([_HEADER, *map(_cells, verdicts)]), sep="\n")
-    wrong = [
-        f"{verdict.fault.name}: {problem}" for verdict in verdicts for problem in verdict.wrong
-    ]
-    if wrong:
+        judged.append(court.judge(fault))
+        line = f"{number}/{len(chosen)} {fault.name}: {_cells(judged[-1])[3]}"
+        print(line, *judged[-1].wrong, sep="\n  ", file=sys.stderr, flush=True)
+    print(*text_tables.markdown([_HEADER, *map(_cells, judged)]), sep="\n")
+    if wrong := [f"{each.fault.name}: {problem}" for each in judged for problem in each.wrong]:
         print("", *wrong, f"files are in {folder}", sep="\n")
         return 1
     shutil.rmtree(folder)

@@ -40,18 +40,6 @@ _HEADER = [
 ]  # fmt: skip
 
 
-def _row(setting: trainer_runs.Setting, matrix: kills.Matrix, seconds: float) -> list[str]:
-    ways = (kills.Kind(number, write) for number in kills.STATUS for write in (False, True))
-    numbers = [
-        *(matrix.hits[way] for way in ways),
-        matrix.outside,
-        matrix.cut_files,
-        matrix.compared,
-    ]
-    survived = "no" if matrix.failures else "yes"
-    return [str(setting), *map(str, numbers), f"{seconds / 60:.1f}", survived]
-
-
 def _spend(setting: trainer_runs.Setting, work: pathlib.Path) -> tuple[list[str], list[str]]:
     """Spends all kills of one trainer on one backend; returns (its row, its failures)."""
     start = time.monotonic()
@@ -60,7 +48,15 @@ def _spend(setting: trainer_runs.Setting, work: pathlib.Path) -> tuple[list[str]
     matrix = kills.Matrix(setting, folder, random.Random(f"{FLAGS.seed} {setting}"))
     for line in matrix.spend(kills.kinds(FLAGS.kills, FLAGS.signals)):
         print(line, file=sys.stderr, flush=True)
-    row = _row(setting, matrix, time.monotonic() - start)
+    ways = (kills.Kind(number, write) for number in kills.STATUS for write in (False, True))
+    numbers = (
+        *(matrix.hits[way] for way in ways),
+        matrix.outside,
+        matrix.cut_files,
+        matrix.compared,
+    )
+    minutes, survived = (time.monotonic() - start) / 60, "no" if matrix.failures else "yes"
+    row = [str(setting), *map(str, numbers), f"{minutes:.1f}", survived]
     print(*row, sep=" | ", file=sys.stderr, flush=True)
     return row, matrix.failures
 

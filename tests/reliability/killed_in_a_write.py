@@ -10,13 +10,14 @@ the disk is filled in place of a signal, when a file of such a name is first ope
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import runpy
 import signal
 import sys
 import threading
-import time
+from collections.abc import Callable
 
 from tests.reliability import bench
 
@@ -24,49 +25,40 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
-class FillingWatch:
-    """An audit hook that fills a directory's disk when a file is opened for writing there."""
+class Watch:
+    """An audit hook that counts changes beneath a directory, and strikes once: at the n-th, or when
+    a file is opened for writing whose name has a word in it.
+    """
 
-    def __init__(self, directory: str, word: str):
-        self._directory, self._word, self._is_over = pathlib.Path(directory), word, False
+    def __init__(self, directory: str, at: int, word: str | None, strike: Callable[[], object]):
+        self.seen, self._is_over = 0, False
+        self._directory, self._at = os.path.abspath(directory), at
+        self._word, self._strike = word, strike
 
     def __call__(self, event: str, arguments: tuple) -> None:
         """Looks at an event."""
-        if event == "open" and not self._is_over and _is_change(event, arguments):
-            path = str(arguments[0])
-            if path.startswith(f"{self._directory}{os.sep}") and self._word in path:
-                self._is_over = True  # What follows is an event, too.
-                bench.fill(self._directory, 0)
-
-
-class Watch:
-    """An audit hook that counts changes beneath a directory and strikes at one of them."""
-
-    def __init__(self, directory: str, at: int, number: int, milliseconds: float | None):
-        self.seen = 0
-        self._directory, self._at = os.path.abspath(directory), at
-        self._number, self._milliseconds = number, milliseconds
-
-    def __call__(self, event: str, arguments: tuple) -> None:
-        if _is_change(event, arguments) and self._is_beneath(arguments[0]):
-            self.seen += 1
-            if self.seen == self._at:
-                self._strike()
+        if not (_is_change(event, arguments) and self._is_beneath(arguments[0])):
+            return
+        self.seen += 1
+        is_named = bool(self._word) and event == "open" and self._word in str(arguments[0])
+        if not self._is_over and (is_named or self.seen == self._at):
+            self._is_over = True  # What follows is an event, too.
+            self._strike()
 
     def _is_beneath(self, path: object) -> bool:
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")
         return os.path.abspath(os.fsdecode(path)).startswith(self._directory + os.sep)
 
-    def _strike(self) -> None:
-        if self._milliseconds is None:
-            signal.raise_signal(self._number)
-        else:
-            threading.Thread(target=self._strike_later, daemon=True).start()
 
-    def _strike_later(self) -> None:
-        time.sleep(self._milliseconds / 1000)
-        os.kill(os.getpid(), self._number)
+def _send(number: int, milliseconds: float | None) -> None:
+    """Sends this process a signal, now or later."""
+    if milliseconds is None:
+        signal.raise_signal(number)
+        return
+    later = threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()
 
 
 def _is_change(event: str, arguments: tuple) -> bool:
@@ -91,11 +83,12 @@ def _parse() -> argparse.Namespace:
 def main() -> None:
     """Runs the module as `python -m` would, watched."""
     options = _parse()
-    watch = Watch(options.directory, options.at, options.signal, options.milliseconds)
+    strike = functools.partial(_send, options.signal, options.milliseconds)
+    if options.full_at:
+        strike = functools.partial(bench.fill, pathlib.Path(options.directory), 0)
+    watch = Watch(options.directory, options.at, options.full_at, strike)
     sys.setswitchinterval(0.0005)  # The thread that strikes must not wait for a long write.
     sys.addaudithook(watch)
-    if options.full_at:
-        sys.addaudithook(FillingWatch(options.directory, options.full_at))
     sys.argv = [options.module, *options.arguments]
     try:
         runpy.run_module(options.module, run_name="__main__", alter_sys=True)

@@ -1,14 +1,13 @@
 """Runs that are killed at random moments, again and again, until one comes to its end."""
 
 import collections
-import dataclasses
 import pathlib
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from motley_tff import commandline
 from motley_tff.core.errors import UserError
@@ -21,16 +20,14 @@ _MILLISECONDS = 3.0
 _MOST_MISSES = 5
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What is to hit a run: which signal, and whether inside a write."""
 
     number: signal.Signals
     in_a_write: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """When exactly: seconds after the start, or at which change and how long after it."""
 
     kind: Kind
@@ -43,43 +40,6 @@ class Moment:
             return f"{name} after {self.at:.2f} s"
         later = "" if self.milliseconds is None else f" + {self.milliseconds:.1f} ms"
         return f"{name} at change {self.at}{later}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Undisturbed:
-    """A run that nobody disturbed: its files, its seconds, and how often it changed them."""
-
-    directory: pathlib.Path
-    seconds: float
-    changes: int
-
-    def moment(self, kind: Kind, stream: random.Random) -> Moment:
-        """Draws a moment of a kind."""
-        if not kind.in_a_write:
-            return Moment(kind, stream.uniform(0.0, self.seconds))
-        later = stream.uniform(0.0, _MILLISECONDS) if stream.random() < 0.5 else None
-        return Moment(kind, stream.randint(1, self.changes), later)
-
-
-def undisturbed(setting: trainer_runs.Setting, work: pathlib.Path) -> Undisturbed:
-    """Runs a trainer to its end and counts its writes.
-
-    Raises:
-      UserError: If it does not get there.
-    """
-    root, count = work / "undisturbed", work / "changes"
-    start = time.monotonic()
-    ending = trainer_runs.run(watched(setting, root, f"--count_to={count}"))
-    seconds = time.monotonic() - start
-    if ending.status or trainer_runs.damages(root / "run"):
-        raise UserError(f"{setting} fails undisturbed: {ending}")
-    return Undisturbed(root / "run", seconds, int(count.read_text()))
-
-
-def watched(setting: trainer_runs.Setting, root: pathlib.Path, *options: str) -> list[str]:
-    """Returns the command line of a run inside `killed_in_a_write`."""
-    wrapper = [sys.executable, "-m", "tests.reliability.killed_in_a_write", f"--directory={root}"]
-    return [*wrapper, *options, setting.module, *setting.arguments(root)]
 
 
 class Matrix:
@@ -99,7 +59,28 @@ class Matrix:
         self.cut_files = self.outside = self.compared = 0
         self.failures: list[str] = []
         self._misses = 0
-        self._undisturbed = undisturbed(setting, work)
+        self._run_undisturbed()
+
+    def _run_undisturbed(self) -> None:
+        """Runs the trainer to its end: keeps its files and seconds, and how often it wrote.
+
+        Raises:
+          UserError: If it does not get there.
+        """
+        root, count, start = self._work / "undisturbed", self._work / "changes", time.monotonic()
+        ending = trainer_runs.run(self._setting.watched(root, f"--count_to={count}"))
+        self._undisturbed, self._seconds = root / "run", time.monotonic() - start
+        if ending.status or trainer_runs.damages(self._undisturbed):
+            raise UserError(f"{self._setting} fails undisturbed: {ending}")
+        self._changes = int(count.read_text())
+
+    def _moment(self, kind: Kind) -> Moment:
+        """Draws a moment of a kind."""
+        stream = self._stream
+        if not kind.in_a_write:
+            return Moment(kind, stream.uniform(0.0, self._seconds))
+        later = stream.uniform(0.0, _MILLISECONDS) if stream.random() < 0.5 else None
+        return Moment(kind, stream.randint(1, self._changes), later)
 
     def spend(self, kinds: Sequence[Kind]) -> Iterator[str]:
         """Hits runs until all kinds were spent; yields a line for each that came to its end."""
@@ -116,7 +97,7 @@ class Matrix:
         story: list[str] = []
         while left:
             commandline.raise_if_ended()  # Of this program itself.
-            moment = self._undisturbed.moment(left[-1], self._stream)
+            moment = self._moment(left[-1])
             known = trainer_runs.files(root / "run")
             ending = self._hit(root, moment)
             if ending.status == 0:
@@ -136,8 +117,7 @@ class Matrix:
         """Gives a kind up that whole runs, which do all there is to do, are not hit by."""
         if not story and not moment.kind.in_a_write:
             # The machine is less busy than when the undisturbed run was timed.
-            shorter = min(self._undisturbed.seconds, moment.at)
-            self._undisturbed = dataclasses.replace(self._undisturbed, seconds=shorter)
+            self._seconds = min(self._seconds, moment.at)
         self._misses += not story
         if self._misses == _MOST_MISSES:
             self._fail([f"never hit by {moment}"], story)
@@ -149,49 +129,39 @@ class Matrix:
             options = [f"--at={moment.at}", f"--signal={int(number)}"]
             if moment.milliseconds is not None:
                 options.append(f"--milliseconds={moment.milliseconds}")
-            return trainer_runs.run(watched(self._setting, root, *options))
+            return trainer_runs.run(self._setting.watched(root, *options))
         started = trainer_runs.Started(self._setting.command(root))
         if not started.has_ended(moment.at):
             started.send(number)
         return started.ending()
 
-    def _judge(
-        self,
-        moment: Moment,
-        ending: trainer_runs.Ending,
-        known: set[str],
-        directory: pathlib.Path,
-        story: Sequence[str],
-    ) -> None:
+    def _judge(self, moment, ending, known, directory, story) -> None:
         """Says what is wrong with the end of a run that was hit."""
         self.hits[moment.kind] += 1
         left = trainer_runs.files(directory)
         self.cut_files += any(name.endswith(".tmp") for name in left)
-        wrong = [f"{name} outlived it" for name in ending.survivors]
-        wrong += trainer_runs.damages(directory)
-        wrong += [f"{name} is gone" for name in _lost(known, left)]
+        wrong = [*ending.outlived, *trainer_runs.damages(directory)]
+        # Of all else nothing should have been removed.
+        lost = sorted(n for n in known - left if not n.endswith(".tmp") and "checkpoints/" not in n)
+        wrong += [f"{name} is gone" for name in lost]
         if self._is_outside(moment, ending, directory):
             self.outside += 1
         elif ending.status != STATUS[moment.kind.number] or not ending.is_quiet:
             wrong.append(f"exit status {ending.status}, stderr {ending.stderr[-500:]!r}")
         self._fail(wrong, story)
 
-    def _is_outside(
-        self, moment: Moment, ending: trainer_runs.Ending, directory: pathlib.Path
-    ) -> bool:
+    def _is_outside(self, moment: Moment, ending, directory: pathlib.Path) -> bool:
         """Whether a signal came when Python has no handlers: at its start, or at its very end."""
         if moment.kind.number == signal.SIGKILL or ending.status != -moment.kind.number:
             return False
         is_early = not moment.kind.in_a_write and moment.at < _START_SECONDS
-        return is_early or not trainer_runs.differences(self._undisturbed.directory, directory)
+        return is_early or not trainer_runs.differences(self._undisturbed, directory)
 
-    def _compare(
-        self, directory: pathlib.Path, ending: trainer_runs.Ending, story: Sequence[str]
-    ) -> None:
-        wrong = [f"{name} outlived it" for name in ending.survivors]
+    def _compare(self, directory: pathlib.Path, ending, story: Sequence[str]) -> None:
+        wrong = ending.outlived
         if ending.status:
             wrong.append(f"no resume: exit status {ending.status}, {ending.stderr[-500:]!r}")
-        wrong += trainer_runs.differences(self._undisturbed.directory, directory)
+        wrong += trainer_runs.differences(self._undisturbed, directory)
         self._fail(wrong, story)
         self.compared += 1
 
@@ -200,11 +170,6 @@ class Matrix:
         self.failures += [
             f"{self._setting}: {problem} ({self._work}, {after})" for problem in wrong
         ]
-
-
-def _lost(before: set[str], after: set[str]) -> list[str]:
-    """Returns files that are gone though nothing should have removed them."""
-    return sorted(n for n in before - after if not n.endswith(".tmp") and "checkpoints/" not in n)
 
 
 def kinds(kills: int, signals: int) -> list[Kind]:

@@ -49,32 +49,17 @@ def _cut(rng, data):
     return data[: rng.randrange(len(data) + 1)]
 
 
-def _drop(rng, data):
-    start, stop = _piece(rng, data)
-    return data[:start] + data[stop:]
-
-
-def _repeat(rng, data):
-    start, stop = _piece(rng, data)
-    return data[:stop] + data[start:stop] * rng.choice((1, 2, 50)) + data[stop:]
-
-
-def _insert(rng, data):
-    place = rng.randrange(len(data) + 1)
-    some = rng.choice((rng.randbytes(rng.randrange(1, 9)), rng.choice(ODD).encode(), b"\xff\xfe"))
-    return data[:place] + some + data[place:]
-
-
-def _overwrite(rng, data):
-    start, stop = _piece(rng, data, 16)
-    fill = rng.choice((b"\x00", b"\xff", b"\x7f", b"\x80"))
-    return data[:start] + fill * (stop - start) + data[stop:]
-
-
-def _swap(rng, data):
-    places = sorted(rng.randrange(len(data) + 1) for _ in range(4))
-    a, b, c, d = places
-    return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
+def _splice(rng, data):
+    """Puts something else in the place of a piece, which may be empty."""
+    start, other = (rng.randrange(len(data) + 1) for _ in range(2))
+    stop = min(len(data), start + rng.choice((0, rng.randrange(1, 16), rng.randrange(1, 200))))
+    piece = data[start:stop]
+    new = rng.choice((
+        b"", piece * rng.choice((2, 3, 51)), data[other : other + rng.randrange(1, 200)],
+        rng.randbytes(rng.randrange(1, 9)), rng.choice(ODD).encode(), b"\xff\xfe",
+        rng.choice((b"\x00", b"\xff", b"\x7f", b"\x80")) * len(piece),
+    ))  # fmt: skip
+    return data[:start] + new + data[stop:]
 
 
 def _other_text(rng, data):
@@ -85,14 +70,7 @@ def _other_text(rng, data):
     return data + b"\0" if kind == "nul" else text.encode(kind, "replace")
 
 
-def _piece(rng, data, longest=200):
-    start = rng.randrange(len(data) + 1)
-    return start, min(len(data), start + rng.randrange(1, longest))
-
-
-_ON_BYTES: tuple[Damage, ...] = (
-    _flip, _flip, _cut, _drop, _repeat, _insert, _overwrite, _swap, _other_text,
-)  # fmt: skip
+_ON_BYTES: tuple[Damage, ...] = (_flip, _flip, _cut, *[_splice] * 5, _other_text)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -116,30 +94,22 @@ def _cell(rng, rows):
 
 
 def _row(rng, rows):
+    """Puts other rows in the place of none, of one or of all that follow."""
     if rows:
         place = rng.randrange(len(rows))
-        rows[place:place] = rng.choice(([[]], [[""]], [rows[place]], [rows[place] + ["x"]]))
-
-
-def _lose_row(rng, rows):
-    if rows:
-        del rows[rng.randrange(len(rows)) :]
+        new = rng.choice(([], [[]], [[""]], [rows[place]], [[*rows[place], "x"]]))
+        rows[place : place + rng.choice((0, 1, len(rows)))] = new
 
 
 def _column(rng, rows):
-    place = rng.randrange(1 + max(map(len, rows), default=0))
-    odd = rng.choice(ODD)
+    """Puts other cells in the place of a column's, perhaps not in the header."""
+    place, odd = rng.randrange(1 + max(map(len, rows), default=0)), rng.choice(ODD)
+    new = rng.choice(([], [odd], [odd, odd]))
     for row in rows[rng.choice((0, 1)) :]:
-        row[place : place + 1] = rng.choice(([odd], [], [odd, odd])) if odd else [odd]
+        row[place : place + 1] = new
 
 
-def _lose_column(rng, rows):
-    place = rng.randrange(1 + max(map(len, rows), default=0))
-    for row in rows:
-        del row[place : place + 1]
-
-
-_ON_ROWS = (_cell, _cell, _cell, _row, _lose_row, _column, _lose_column)
+_ON_ROWS = (_cell, _cell, _cell, _row, _row, _column, _column)
 
 
 # --- JSON and YAML --------------------------------------------------------------------------------
@@ -237,20 +207,3 @@ def database(rng: random.Random, path: pathlib.Path) -> None:
         with contextlib.suppress(sqlite3.IntegrityError, UnicodeEncodeError):
             connection.execute(*statement)
             connection.commit()
-
-
-def records(rng: random.Random, data: bytes, checksum: Callable[[bytes], int]) -> bytes:
-    """Damages a record of a TFRecord file and gives it the right checksums again."""
-    entries, place = [], 0
-    while place < len(data):
-        (length,) = struct.unpack("<Q", data[place : place + 8])
-        entries.append(data[place + 12 : place + 12 + length])
-        place += 16 + length
-    if entries:
-        chosen = rng.randrange(len(entries))
-        entries[chosen] = any_bytes(rng, entries[chosen])
-    out = b""
-    for entry in entries:
-        size = struct.pack("<Q", len(entry))
-        out += size + struct.pack("<I", checksum(size)) + entry + struct.pack("<I", checksum(entry))
-    return out

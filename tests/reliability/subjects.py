@@ -158,32 +158,18 @@ def _read_talks(folder: Path) -> None:
     ted_multi.prepare(files, folder / "out", ted_multi.Thresholds(2, 2))
 
 
-def _landmarks(folder: Path) -> None:
-    test_landmark.few_clients(folder)
-
-
-@functools.cache
-def _checksums() -> Callable[[bytes], int]:
-    """Returns TFRecord's checksum: CRC-32C, masked."""
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-
-    def checksum(data: bytes) -> int:
-        value = 0xFFFFFFFF
-        for byte in data:
-            value = table[(value ^ byte) & 0xFF] ^ value >> 8
-        value ^= 0xFFFFFFFF
-        return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    return checksum
-
-
-def _records(rng: random.Random, data: bytes) -> bytes:
-    return mutations.records(rng, data, _checksums())
+def on_records(rng: random.Random, folder: Path) -> None:
+    """Damages a file of TFRecords, or a record in one, whose checksums are then right again."""
+    path = rng.choice(sorted(folder.glob("gld160k/train/*")))
+    if rng.random() < 1 / 3:
+        path.write_bytes(BYTES(rng, path.read_bytes()))
+        return
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    chosen = rng.randrange(len(records))
+    records[chosen] = BYTES(rng, records[chosen])
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
 
 
 def _scans(folder: Path) -> None:
@@ -361,19 +347,19 @@ def _read_scores(folder: Path) -> None:
 _FLAGS = {"total_rounds": 3, "lambda": 1.0}
 
 
+def _opened(folder: Path, name: str, flags: Any) -> Any:
+    return contextlib.closing(run_directory.RunDirectory(str(folder), name, flags))
+
+
 def _record(folder: Path) -> None:
-    directory = run_directory.RunDirectory(str(folder), "x", _FLAGS)
-    directory.write_record(status="running", data_files={"a": "1:2"}, metric="accuracy")
-    directory.close()
+    with _opened(folder, "x", _FLAGS) as directory:
+        directory.write_record(status="running", data_files={"a": "1:2"}, metric="accuracy")
 
 
 def _read_record(folder: Path) -> None:
-    directory = run_directory.RunDirectory(str(folder), "x", _FLAGS)
-    try:
+    with _opened(folder, "x", _FLAGS) as directory:
         directory.check_same("data_files", {"a": "1:2"}, "data files")
         directory.write_record(status="finished")
-    finally:
-        directory.close()
 
 
 _GRID = """\
@@ -406,13 +392,10 @@ def _read_grid(folder: Path) -> None:
     for task in plan.tasks:
         for run in task.runs:
             plan.arguments(run, folder)
-    directory = run_directory.RunDirectory(str(folder), "sweep", {})
-    try:
+    with _opened(folder, "sweep", {}) as directory:
         directory.write_record(plan=plan.identity(), status="running")
         (directory.path / "tasks").mkdir(exist_ok=True)
         results.write(directory.path, plan)
-    finally:
-        directory.close()
 
 
 _PLAN = plans.Plan(
@@ -446,10 +429,6 @@ def _read_tasks(folder: Path) -> None:
     for task in _PLAN.tasks:
         results.is_finished(folder, task)
     results.write(folder, _PLAN)
-
-
-def _checkpoint(folder: Path) -> None:
-    checkpoints.save(folder, 3, _STATE)
 
 
 SUBJECTS = {
@@ -493,23 +472,21 @@ SUBJECTS = {
         lambda folder: test_ted_multi.save(folder / "ted_multi.sqlite"),
         on_files("*.csv", BYTES, TABLE), load("ted_multi"),
     ),
-    "landmark TFRecords": Subject(
-        _landmarks, on_files("gld160k/train/*", BYTES, _records, _records), load("landmark")
-    ),
+    "landmark TFRecords": Subject(test_landmark.few_clients, on_records, load("landmark")),
     "ADNI archive": Subject(_scans, _damage_scans, _read_scans),
     "ADNI .npz": Subject(
         lambda folder: test_adni._npz(folder / "adni.npz"), on_files("*.npz", BYTES, ARCHIVE),
         load("adni", "adni.npz"),
     ),
     "ADNI .png": Subject(
-        lambda folder: test_adni._png_folder(folder), _damage_pictures, load("adni", "labels.csv")
+        test_adni._png_folder, _damage_pictures, load("adni", "labels.csv")
     ),
     "initial weights .npz": Subject(
         _weights, on_files("*.npz", BYTES, ARCHIVE),
         lambda folder: model_files.load(str(folder), _SHAPES),
     ),
     "checkpoint .npz": Subject(
-        _checkpoint, on_files("*.npz", BYTES, ARCHIVE),
+        lambda folder: checkpoints.save(folder, 3, _STATE), on_files("*.npz", BYTES, ARCHIVE),
         lambda folder: checkpoints.load(folder, 3, _STATE),
     ),
     "Inception .h5": Subject(

@@ -31,7 +31,7 @@ def test_what_is_not_as_in_an_undisturbed_run_is_seen(tmp_path, monkeypatch):
         trainer_runs.Setting, "command", lambda self, root: [*command, str(root), "other"]
     )
     monkeypatch.setattr(
-        kills, "watched", lambda setting, root, option: [*command, str(root), "one"]
+        trainer_runs.Setting, "watched", lambda self, root, option: [*command, str(root), "one"]
     )
     monkeypatch.setattr(kills, "_MOST_MISSES", 1)
     (tmp_path / "changes").write_text("1")

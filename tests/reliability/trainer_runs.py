@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import csv
 import dataclasses
 import json
 import os
@@ -43,11 +42,9 @@ TRAINERS = {
     "mtl_trainer": ("--algorithm=mocha",),
 }
 _MARK = "MOTLEY_RELIABILITY_MARK"
-_TIMES = frozenset(
-    {"command", "started", "updated", "seconds", "seconds_before", "peak_memory_mb"}
-)  # fmt: skip
+_TIMES = {"command", "started", "updated", "seconds", "seconds_before", "peak_memory_mb"}
 _PROGRESS = re.compile(
-    r".*: (goes on after )?\d+/\d+(, \w+ \S+)*(, about \S+ \w+ left)?|.*; results go to .*"
+    r".*: (goes on after )?\d+/\d+(, \w+ \S+)*(, about \S+ left)?|.*; results go to .*"
 )
 _ORPHAN_SECONDS = 5.0
 _ENDS = {".png": b"IEND\xaeB`\x82", ".csv": b"\n", ".json": b"\n"}
@@ -63,19 +60,18 @@ class Setting:
     def __str__(self) -> str:
         return f"{self.trainer} {self.backend}"
 
-    @property
-    def module(self) -> str:
-        """What `python -m` runs."""
-        return f"trainers.{self.trainer}"
-
-    def arguments(self, root: pathlib.Path) -> list[str]:
-        """Returns the flags of the run whose files go to `root/run`."""
-        where = f"--root_output_dir={root}"
-        return [where, *_SCHOOL, *TRAINERS[self.trainer], f"--backend={self.backend}"]
-
     def command(self, root: pathlib.Path, *flags: str) -> list[str]:
-        """Returns the command line of the run, with flags that come last."""
-        return [sys.executable, "-m", self.module, *self.arguments(root), *flags]
+        """Returns the command line of the run whose files go to `root/run`; `flags` come last."""
+        return [sys.executable, "-m", *self._words(root), *flags]
+
+    def watched(self, root: pathlib.Path, *options: str) -> list[str]:
+        """Returns the command line of the run inside `killed_in_a_write`."""
+        wrapper = [sys.executable, "-m", "tests.reliability.killed_in_a_write"]
+        return [*wrapper, f"--directory={root}", *options, *self._words(root)]
+
+    def _words(self, root: pathlib.Path) -> list[str]:
+        own = (*_SCHOOL, *TRAINERS[self.trainer], f"--backend={self.backend}")
+        return [f"trainers.{self.trainer}", f"--root_output_dir={root}", *own]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +86,11 @@ class Ending:
     def messages(self) -> list[str]:
         """What stderr says, progress aside."""
         return [line for line in self.stderr.splitlines() if not _PROGRESS.fullmatch(line)]
+
+    @property
+    def outlived(self) -> list[str]:
+        """A line for each of the survivors."""
+        return [f"{name} outlived it" for name in self.survivors]
 
     @property
     def is_quiet(self) -> bool:
@@ -191,10 +192,8 @@ def differences(expected: pathlib.Path, actual: pathlib.Path) -> list[str]:
     first, second = (_without_older_checkpoints(files(path)) for path in (expected, actual))
     words = [f"{name} is missing" for name in sorted(first - second)]
     words += [f"{name} is left" for name in sorted(second - first)]
-    for name in sorted(first & second):
-        if _differ(expected / name, actual / name):
-            words.append(f"{name} differs")
-    return words
+    both = sorted(first & second)
+    return words + [f"{n} differs" for n in both if _differ(expected / n, actual / n)]
 
 
 def _without_older_checkpoints(names: set[str]) -> set[str]:
@@ -217,13 +216,7 @@ def _content(path: pathlib.Path) -> Any:
     if path.suffix == ".json":
         record = json.loads(path.read_text())
         return {name: value for name, value in record.items() if name not in _TIMES}
-    if path.suffix == ".csv":
-        list(csv_files.read(path))  # Says whether it is whole.
-    return _without_seconds(path) if path.name == "rounds.csv" else path.read_bytes()
-
-
-def _without_seconds(path: pathlib.Path) -> list[list[str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file))
-    kept = [i for i, column in enumerate(lines[0]) if not column.endswith("seconds")]
-    return [[line[i] for i in kept] for line in lines]
+    rows = list(csv_files.read(path)) if path.suffix == ".csv" else []  # Says if it is whole.
+    if path.name == "rounds.csv":
+        return [{n: cell for n, cell in row.items() if not n.endswith("seconds")} for row in rows]
+    return path.read_bytes()

@@ -1,14 +1,13 @@
 """Whether a run survived what happened to it."""
 
-import dataclasses
 import pathlib
 import subprocess
+from typing import NamedTuple
 
 from tests.reliability import bench as bench_lib, disturbances, trainer_runs
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What came of a fault.
 
     Attributes:
@@ -48,15 +47,12 @@ class Court:
                 return Verdict(fault, skipped=str(error))
             except (OSError, AssertionError, subprocess.SubprocessError) as error:
                 return Verdict(fault, wrong=(f"it did not happen: {error!r}",))
-            wrong = (*_wrong_at_once(fault, ending, bench), *self._wrong_later(bench))
+            wrong = _wrong_at_once(fault, ending, bench)
+            resumed = bench.run()  # Where nothing is wrong any more.
+            wrong += [f"no resume: {resumed}"] if resumed.status else []
+            wrong += trainer_runs.differences(self._expected(bench), bench.directory)
         said = " / ".join(ending.messages).replace(f"{bench.root}/", "")
-        return Verdict(fault, ending.status, said, wrong)
-
-    def _wrong_later(self, bench: bench_lib.Bench) -> list[str]:
-        """Has the run go on where nothing is wrong any more."""
-        ending = bench.run()
-        wrong = [f"no resume: {ending}"] if ending.status else []
-        return wrong + trainer_runs.differences(self._expected(bench), bench.directory)
+        return Verdict(fault, ending.status, said, tuple(wrong))
 
     def _expected(self, bench: bench_lib.Bench) -> pathlib.Path:
         """Returns the directory of an undisturbed run with the same flags."""
@@ -75,7 +71,7 @@ class Court:
 def _wrong_at_once(
     fault: disturbances.Fault, ending: trainer_runs.Ending, bench: bench_lib.Bench
 ) -> list[str]:
-    wrong = [f"{name} outlived it" for name in ending.survivors]
+    wrong = ending.outlived
     if ending.status not in fault.statuses:
         wrong.append(f"exit status {ending.status}, expected {fault.statuses}")
     expected = 1 if fault.words else 0

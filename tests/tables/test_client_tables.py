@@ -1,8 +1,5 @@
 """Reading tables of clients: ours, LEAF's, anybody's, and whatever may be wrong with them."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -24,6 +21,9 @@ def _ours(folder, *changes):
     names = columns.names("clients")
     csv_files.write(path, names, rows, optional=names)
     return path
+
+
+_NAMES = {"client": "user", "baseline": "G", "personalized": "P"}
 
 
 def _text(folder, text, name="foreign.csv"):
@@ -79,21 +79,19 @@ def test_evaluations_stand_in_the_file_s_order_and_lack_no_rows(tmp_path):
     assert evaluations[2].keys["base_random_seed"] in ("", None)
 
 
-def test_groups_that_only_some_clients_have_are_none(tmp_path):
-    path = _text(tmp_path, "user,acc,language\na,1,en\nb,0,\n")
-    names = {"client": "user", "baseline": "acc", "group": "language"}
-    table = client_tables.read(path, names, higher_is_better=True)
-    assert client_tables.evaluations(table)[0].values.groups is None
-
-
 def test_clusters_and_groups(tmp_path):
     _ours(tmp_path, {"cluster_id": 2}, {"cluster_id": 1})
     (evaluation,) = client_tables.evaluations(client_tables.read(tmp_path / "clients.csv"))
     assert evaluation.values.clusters.tolist() == [2, 1]
-    path = _text(tmp_path, "user,acc,language\na,1,en\nb,0,es\n")
     names = {"client": "user", "baseline": "acc", "group": "language"}
-    table = client_tables.read(path, names, higher_is_better=True)
-    assert client_tables.evaluations(table)[0].values.groups.tolist() == ["en", "es"]
+    both, some = (
+        client_tables.read(
+            _text(tmp_path, f"user,acc,language\na,1,en\nb,0,{of_b}\n"), names, None, True
+        )
+        for of_b in ("es", "")
+    )
+    assert client_tables.evaluations(both)[0].values.groups.tolist() == ["en", "es"]
+    assert client_tables.evaluations(some)[0].values.groups is None
 
 
 def test_leaf(tmp_path):
@@ -132,18 +130,17 @@ def test_a_table_of_a_run_is_named_after_its_directory_wherever_one_stands(tmp_p
 
 def test_a_foreign_file(tmp_path):
     path = _text(tmp_path, "\ufeffuser,G,P,x\r\n=1+1,43.6,85.5,\r\n@b,50.9,78.2,text\r\n\r\n")
-    names = {"client": "user", "baseline": "G", "personalized": "P"}
-    table = client_tables.read(path, names, higher_is_better=True)
+    table = client_tables.read(path, _NAMES, higher_is_better=True)
     (evaluation,) = client_tables.evaluations(table)
     assert evaluation.values.client_ids.tolist() == ["=1+1", "@b"] and evaluation.keys == {
         "run_id": "foreign"
     }
     assert evaluation.values.personalized.tolist() == [85.5, 78.2] and evaluation.metric == "value"
     assert evaluation.values.num_evaluation_examples is None
-    _check_refused(path, problem="'value'", advice="higher_is_better", columns=names)
+    _check_refused(path, problem="'value'", advice="higher_is_better", columns=_NAMES)
     other = _text(tmp_path, "G,P\n1,2\n", "other.csv")
-    _check_refused(other, "", "G, P", "user", "columns", columns=names, higher_is_better=True)
-    for wrong in ({"client": "user"}, {**names, "persnolized": "P"}):
+    _check_refused(other, "", "G, P", "user", "columns", columns=_NAMES, higher_is_better=True)
+    for wrong in ({"client": "user"}, {**_NAMES, "persnolized": "P"}):
         pairs = [f"{name}={header}" for name, header in wrong.items()]
         with refused("columns", pairs, "client="):
             client_tables.read(path, wrong, higher_is_better=True)
@@ -225,34 +222,36 @@ def test_the_largest_whole_numbers(tmp_path):
 
 def test_one_accuracy_among_foreign_columns_is_enough(tmp_path):
     path = _text(tmp_path, "user,test_accuracy,mine\na,1,0.5\n")
-    names = {"client": "user", "baseline": "test_accuracy", "personalized": "mine"}
-    assert client_tables.read(path, names)["metric"].tolist() == ["accuracy"]
-    names = {"client": "user", "baseline": "mine", "personalized": "test_accuracy"}
-    assert client_tables.read(path, names)["higher_is_better"].tolist() == [True]
+    for pair in (("test_accuracy", "mine"), ("mine", "test_accuracy")):
+        table = client_tables.read(path, dict(zip(_NAMES, ("user", *pair), strict=True)))
+        assert table["metric"].tolist() == ["accuracy"] and all(table["higher_is_better"])
 
 
-def test_accuracies_from_0_to_1_of_a_table_without_rounds(tmp_path):
-    path = _text(tmp_path, "c,b\na,0\nb,1\n")
-    names = {"client": "c", "baseline": "b"}
-    table = client_tables.read(path, names, "accuracy")
-    assert len(client_tables.choose(table, "last", ["test"])) == 2
-    path = _text(tmp_path, "c,b\na,-0.5\n")
-    _check_refused(path, "line 2", "-0.5", "within [0, 1]", columns=names, metric="accuracy")
+_SHARES, _PERCENT = "accuracy", "accuracy (percent)"
 
 
 @pytest.mark.parametrize(
-    ("rows", "metric"),
-    [("a,43.6,85.5\nb,0,1\nc,50,100", "accuracy (percent)"), ("a,0,0.5\nb,1,1", "accuracy")],
+    ("rows", "metric", "expected"),
+    [
+        ("a,0,0.5\nb,1,1", _SHARES, _SHARES),
+        # As most values say, or the metric's name.
+        ("a,43.6,85.5\nb,0,1\nc,50,100", _SHARES, _PERCENT),
+        ("a,1.2,0.9\nb,3,0.5", _PERCENT, _PERCENT),
+        ("a,0.436,85.5\nb,0.509,78.2", _PERCENT, _PERCENT),
+        ("a,0.5,1", _PERCENT, _PERCENT),
+    ],
 )
-def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, metric):
-    path = _text(tmp_path, f"user,G,P\n{rows}\n")
-    names = {"client": "user", "baseline": "G", "personalized": "P"}
-    assert set(client_tables.read(path, names, "accuracy")["metric"]) == {metric}
+def test_accuracies_are_shares_or_percent(tmp_path, rows, metric, expected):
+    table = client_tables.read(_text(tmp_path, f"user,G,P\n{rows}\n"), _NAMES, metric)
+    assert set(table["metric"]) == {expected}
+    assert client_tables.is_percent(table) == (expected == _PERCENT)
+    assert len(client_tables.choose(table, "last", ["test"])) == len(table)
 
 
 @pytest.mark.parametrize(
     ("rows", "place", "problem", "expected"),
     [
+        ("a,-0.5,0\nb,0,1", "line 2, column 'G'", "-0.5", "within [0, 1]"),
         ("a,0.5,0.5\nb,1.5,0.5", "line 3, column 'G'", "1.5", "within [0, 1]"),
         ("a,43.6,101\nb,50.9,78.2", "line 2, column 'P'", "101", "within [0, 100] in percent"),
         ("a,0.436,85.5\nb,0.509,78.2", "line 2, column 'G'", "0.436", "in percent, as most are"),
@@ -262,20 +261,13 @@ def test_accuracies_are_shares_or_percent_as_their_values_say(tmp_path, rows, me
 )
 def test_accuracies_beyond_what_most_say(tmp_path, rows, place, problem, expected):
     path = _text(tmp_path, f"user,G,P\n{rows}\n")
-    names = {"client": "user", "baseline": "G", "personalized": "P"}
-    advice = "'accuracy (percent)'"
-    _check_refused(path, place, problem, expected, advice, columns=names, metric="accuracy")
+    _check_refused(path, place, problem, expected, _PERCENT, columns=_NAMES, metric=_SHARES)
 
 
-@pytest.mark.parametrize("rows", ["a,1.2,0.9\nb,3,0.5", "a,0.436,85.5\nb,0.509,78.2", "a,0.5,1"])
-def test_accuracies_are_in_percent_where_the_metric_says_so(tmp_path, rows):
-    path, names = _text(tmp_path, f"c,G,P\n{rows}\n"), {"client": "c", "baseline": "G"}
-    metric = "accuracy (percent)"
-    table = client_tables.read(path, {**names, "personalized": "P"}, metric)
-    assert set(table["metric"]) == {metric} and client_tables.is_percent(table)
-    path = _text(tmp_path, "c,G\na,101\n")
+def test_beyond_percent_there_is_no_advice(tmp_path):
+    path = _text(tmp_path, "user,G,P\na,101,1\n")
     with refused(f"{path} line 2", "101", "within [0, 100] in percent") as caught:
-        client_tables.read(path, names, metric)
+        client_tables.read(path, _NAMES, _PERCENT)
     assert caught.value.advice == ""
 
 
@@ -326,11 +318,3 @@ def test_scores(tmp_path):
         client_tables.read_scores(path)
     with refused("foreign.csv", "label, baseline_score", "run_id"):
         client_tables.read_scores(_text(tmp_path, "label,baseline_score\n1,2\n"))
-
-
-def test_no_tensorflow():
-    code = (
-        "import sys; from motley_tff.tables import client_tables; from motley_tff import metrics; "
-        "sys.exit('tensorflow' in sys.modules or 'pandas' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -89,7 +89,7 @@ def build(
       trim_share: For `trimmed_mean`.
 
     Raises:
-      UserError: If there is no aggregator of this name, or TFF would refuse the noise.
+      UserError: If TFF would refuse the noise.
     """
     builders: dict[str, Callable[[], Aggregator]] = {
         "mean": lambda: MEAN,
@@ -108,8 +108,6 @@ def build(
             for robust in robust_mean.NAMES
         },
     }
-    if name not in builders:
-        raise UserError(errors.name("aggregator"), name, f"one of {', '.join(sorted(builders))}")
     return builders[name]()
 
 

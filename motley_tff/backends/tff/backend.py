@@ -182,27 +182,20 @@ class _ClientInputs:
         self._clients, self._parts = clients, parts
         data = tf.TensorSpec([], tf.string) if clients.in_graph else self._select(clients.spec)
         key, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.int32)
-        self.type = type_of(
-            collections.OrderedDict(
-                {"client_key": key, "data": data, "index": number, NUM_EXAMPLES: number},
-                round_key=key,
-            )
-        )
+        self.type = type_of(_input(key, data, number, number, key))
 
     def values(self, client_ids: Sequence[str], round_key: np.ndarray) -> list[Nest]:
         """Returns one CLIENTS-placed value: a structure per client."""
-        in_graph, sizes = self._clients.in_graph, self._clients.sizes
+        clients = self._clients
         return [
-            collections.OrderedDict(
-                {
-                    "client_key": random_streams.client_key(client_id),
-                    "data": client_id if in_graph else self._select(self._clients.fetch(client_id)),
-                    "index": np.int32(self._clients.index[client_id]),
-                    NUM_EXAMPLES: np.int32(sizes.get(client_id, 0)),
-                },
-                round_key=round_key,
+            _input(
+                random_streams.client_key(i),
+                i if clients.in_graph else self._select(clients.fetch(i)),
+                np.int32(clients.index[i]),
+                np.int32(clients.sizes.get(i, 0)),
+                round_key,
             )
-            for client_id in client_ids
+            for i in client_ids
         ]
 
     def unpack(self, value: Nest) -> Nest:
@@ -218,6 +211,11 @@ class _ClientInputs:
             (part, collections.OrderedDict(sorted(parts[part].items())))
             for part in sorted(self._parts)
         )
+
+
+def _input(client_key: Any, data: Any, index: Any, num_examples: Any, round_key: Any) -> Nest:
+    client = {"client_key": client_key, "data": data, "index": index, NUM_EXAMPLES: num_examples}
+    return collections.OrderedDict(client, round_key=round_key)
 
 
 def type_of(nest: Nest) -> tff.Type:

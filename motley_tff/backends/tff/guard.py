@@ -70,19 +70,26 @@ class Guard:
                 if key.fileobj is self._stopped:
                     return
                 assert isinstance(key.fileobj, socket.socket)
-                _hang_up(key.fileobj)
+                with contextlib.suppress(OSError):  # The other side was faster.
+                    connection, _ = key.fileobj.accept()
+                    with connection:
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._update_listeners()
 
     def _update_listeners(self) -> None:
         """Listens on the addresses the machine has by now."""
         for address in addresses() - self._listeners.keys() - {self._allowed}:
             try:
-                listener = _listen(address, self._port)
+                family, _, _, _, target = socket.getaddrinfo(
+                    address, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+                )[0]
+                listener = socket.create_server(target, family=family, reuse_port=True)
             except OSError as error:
                 # An interface may be gone since the list was made.
                 if error.errno in _HARMLESS or address not in addresses():
                     continue
                 raise
+            listener.setblocking(False)
             self._listeners[address] = listener
             self._selector.register(listener, selectors.EVENT_READ)
 
@@ -109,19 +116,3 @@ def addresses() -> set[str]:
 
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def _listen(address: str, port: int) -> socket.socket:
-    family, _, _, _, target = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-    )[0]
-    listener = socket.create_server(target, family=family, reuse_port=True)
-    listener.setblocking(False)
-    return listener
-
-
-def _hang_up(listener: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # The other side was faster.
-        connection, _ = listener.accept()
-        with connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -86,7 +86,8 @@ class WorkerProcess:
             self.pid = self._started.result().pid
         except OSError as error:
             self.close()
-            raise WorkerError("TFF's worker", f"no way to start it ({error})") from error
+            advice = "see what motley_doctor says"
+            raise WorkerError("TFF's worker, at its start", str(error), advice=advice) from error
         except BaseException:
             self.close()
             raise

@@ -202,15 +202,10 @@ class _SpreadContext(tff.framework.AsyncContext):
     async def invoke(self, comp: Any, arg: Any) -> Any:
         """Returns the result of a computation, at the clients or at the server, not at both."""
         parts = split(arg, comp.type_signature.parameter, len(self._pool.workers))
-        at_clients, at_server = (
-            tff.types.contains(comp.type_signature.result, functools.partial(_is_at, placement))
-            for placement in (tff.CLIENTS, tff.SERVER)
-        )
         if len(parts) < 2:
             return await self._pool.invoke(comp, arg)
-        if at_clients and at_server:
-            raise NotImplementedError("spread: results at the clients and at the server")
-        if at_clients:
+        is_at_clients = functools.partial(_is_at, tff.CLIENTS)
+        if tff.types.contains(comp.type_signature.result, is_at_clients):
             return list(itertools.chain(*await self._map(comp, parts)))
         form, pair = self._mergeable_form(comp), tff.structure.Struct.unnamed
         merged, *others = await self._map(form.up_to_merge, parts)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import threading
 
 import grpc
 import numpy as np
@@ -11,8 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from motley_tff.algorithms import FedAvg, optimizers
-from motley_tff.backends.tff import aggregators as tff_aggregators, backend as tff_backend
-from motley_tff.backends.tff.runtime import LoopThread, tff_runtime
+from motley_tff.backends.tff import backend as tff_backend
+from motley_tff.backends.tff.runtime import tff_runtime
 from motley_tff.backends.tff.workers import RemoteComputationError
 from motley_tff.core import clients
 from motley_tff.core.errors import UserError
@@ -71,23 +70,6 @@ def test_equal_to_stock_fed_avg():
     assert not np.allclose(ours[0], initial[0])
 
 
-@pytest.mark.slow
-def test_differential_privacy_adds_noise():
-    task = toy.with_pair(toy.scalar_task({"a": [1.0], "b": [1.0]}), width=20)
-    algorithm = _params().build(task, task.model.initial_weights(0))
-    steps = []
-    for noise in (0.001, 1.0):
-        aggregator = tff_aggregators.build("differentially_private", noise, 50)
-        run = toy.train(task, algorithm, backend=tff_backend.TffBackend(aggregator))
-        steps.append(np.linalg.norm(np.concatenate(run.weights)))
-    assert steps[1] > 1.5 * steps[0] > 0
-
-
-def test_unknown_aggregator():
-    with refused("aggregator", "maen", "mean"):
-        tff_aggregators.build("maen", 1.0, 5)
-
-
 def _in_graph_task(ids):
     """Returns a task with clients that a graph makes from their ids: c2 has 2, 3 and 4."""
     task = toy.scalar_task({"a": [1.0]})
@@ -142,12 +124,3 @@ def test_a_workers_error_names_the_client_that_cannot_be_read_or_comes_out(error
     # Who took no part is not read.
     with pytest.raises(type(error)), tff_backend._naming_unreadable(some, ("good",)):
         raise error
-
-
-def test_the_thread_of_a_runtime_does_not_keep_the_program():
-    thread = LoopThread("some-thread")
-    (started,) = (t for t in threading.enumerate() if t.name == "some-thread")
-    assert started.daemon
-    thread.close()
-    started.join(10)
-    assert not started.is_alive()
