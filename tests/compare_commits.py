@@ -210,6 +210,7 @@ def main(argv=None):
     parser.add_argument("--all", action="store_true", help="all parts, one after the other")
     parser.add_argument("--part", default="combined", help=f"one of {', '.join(_PARTS)}")
     parser.add_argument("--only", default="", help="runs whose name contains this text")
+    parser.add_argument("--known", action="store_true", help="leave out columns that are new")
     parser.add_argument(
         "--directory",
         type=pathlib.Path,
@@ -230,7 +231,7 @@ def _compare_part(part, given):
     )
     differing = 0
     for run in runs:
-        for line in differences(before / run.name, after / run.name):
+        for line in differences(before / run.name, after / run.name, given.known):
             differing += 1
             print(f"{run.name}/{line}")
     minutes = (time.monotonic() - start) / 60
@@ -238,8 +239,10 @@ def _compare_part(part, given):
     return int(differing > 0)
 
 
-def differences(before, after):
-    """Yields a line for every table that is not byte-equal in two runs' directories."""
+def differences(before, after, only_known=False):
+    """Yields a line for every table that is not byte-equal in two runs' directories, perhaps but
+    for columns that only the second one has.
+    """
     folders = (before, after)
     names = {p.relative_to(d) for d in folders for p in d.rglob("*.csv") if p.name != "tasks.csv"}
     if not names:
@@ -251,11 +254,11 @@ def differences(before, after):
         elif there[0].read_bytes() != there[1].read_bytes():
             one, other = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in there)
             seconds = [column for column in one if "seconds" in column]
-            if line := _difference(
-                *(t.drop(columns=seconds, errors="ignore") for t in (one, other))
-            ):
+            new = [column for column in other if only_known and column not in one]
+            other = other.drop(columns=[*seconds, *new], errors="ignore")
+            if line := _difference(one.drop(columns=seconds), other):
                 yield f"{path}: {line}"
-            elif not seconds:
+            elif not (seconds or new):
                 yield f"{path}: the same cells, written in another way"
 
 
