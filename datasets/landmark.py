@@ -208,7 +208,7 @@ def _decode_all(folder: Path, source: tfrecord_clients.RecordFolder, num_classes
             continue
         try:
             images, labels = (t.numpy() for t in _load(source, tf.constant(client_id)))
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, UnicodeDecodeError) as error:  # Its own line holds the bytes.
             problem = f"what cannot be read ({clients_lib.reason(error)})"
             raise UserError(str(folder / client_id), problem, "TFRecords of images") from error
         _note_usable(left, client_id, images, labels, num_classes)

@@ -300,6 +300,15 @@ def _compose(path: pathlib.Path) -> yaml.Node:
     return node
 
 
+def _is_utf8(text: str) -> bool:
+    """Returns whether a file can hold a text: not one with half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _read(node: yaml.Node, form: Any, name: str) -> Any:
     """Returns what a node holds; UserError, with its line, if it is of another form.
 
@@ -318,6 +327,8 @@ def _read(node: yaml.Node, form: Any, name: str) -> Any:
     if isinstance(form, tuple) and node.value not in form:
         expected = f"one of {', '.join(form)}"
         raise UserError(where, node.value, expected, _near(node.value, form))
+    if not node.value.isprintable() and not _is_utf8(node.value):
+        raise UserError(where, ascii(node.value), "text that UTF-8 can hold")
     text = _Text(node.value)
     text.line = node.start_mark.line + 1
     return text
