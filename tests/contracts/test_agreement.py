@@ -157,7 +157,7 @@ def test_every_registered_algorithm_is_compared(task, silos):
 
 @_compared(
     registry.TRAINING,
-    ["fedavg_fedavgm", "fedstc_server", "per_fedavg", *registry.INSTALLED],
+    ["fedavg_fedavgm", *registry.INSTALLED],
     ["fedavg_fedavgm", "fedavg_adam", "hypcluster_shared"],
 )
 def test_training(backend, name, task, request):

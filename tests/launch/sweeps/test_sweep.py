@@ -399,6 +399,7 @@ def test_an_experiments_directory_is_refused(folder, refused):
     assert refused("my fedavg.yaml").startswith("my fedavg.yaml: found my fedavg")
 
 
+@pytest.mark.slow
 def test_a_million_points_are_asked_for(folder, refused):
     values = ", ".join(f"0.{i:04d}" for i in range(1, 1001))
     names = ("client", "server")
