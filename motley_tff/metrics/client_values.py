@@ -12,9 +12,12 @@ model has a value, the other's empty cell or not-a-number is of a model that div
 """
 
 import dataclasses
+import functools
 from typing import Literal
 
 import numpy as np
+
+from motley_tff.metrics import true_effects
 
 Column = Literal["baseline", "personalized", "delta"]
 
@@ -41,6 +44,11 @@ class ClientValues:
       num_evaluation_examples: int64.
       clusters: The cluster of each client, int64.
       groups: The group that each is known to belong to, str.
+      delta_se: The standard error of each client's difference, see `core.paired`.
+      num_gained: Examples that only the personalized model has right.
+      num_lost: Examples that only the baseline has right.
+      hurt_margin: By how much a client must be worse off to be truly hurt, above 0, in units of the
+        metric; None where that is not asked, as of the clients that chose the candidate.
     """
 
     client_ids: np.ndarray
@@ -50,6 +58,10 @@ class ClientValues:
     num_evaluation_examples: np.ndarray | None
     clusters: np.ndarray | None = None
     groups: np.ndarray | None = None
+    delta_se: np.ndarray | None = None
+    num_gained: np.ndarray | None = None
+    num_lost: np.ndarray | None = None
+    hurt_margin: float | None = None
 
     def __post_init__(self):
         worst = -np.inf if self.higher_is_better else np.inf
@@ -79,6 +91,29 @@ class ClientValues:
     def is_scored(self) -> np.ndarray:
         """Whether there is something to score each client on, bool."""
         return ~np.isnan(self.baseline)
+
+    @functools.cached_property
+    def evidence(self) -> true_effects.Evidence | None:
+        """What the clients' differences rest on, if it is known and asked for."""
+        if self.hurt_margin is None or self.delta_se is None:
+            return None
+        sizes = self.num_evaluation_examples
+        if sizes is None or not self.is_scored.any():
+            return None
+        counts = [self.num_gained, self.num_lost]
+        # Of metrics that are not right or wrong, and of models that diverged, the counts are empty.
+        can_differ = np.isfinite(self.delta)
+        if any(c is None or np.isnan(c[can_differ]).any() for c in counts) or not can_differ.any():
+            return true_effects.Evidence(self.delta, self.delta_se, sizes)
+        gained, lost = (np.nan_to_num(c).astype(np.int64) for c in counts if c is not None)
+        return true_effects.Evidence(self.delta, self.delta_se, sizes, gained, lost)
+
+    @functools.cached_property
+    def true_effects(self) -> true_effects.Estimate | None:
+        """Who is truly hurt, where there is evidence."""
+        if self.evidence is None or self.hurt_margin is None:
+            return None
+        return true_effects.estimate(self.evidence, self.hurt_margin)
 
     def has_diverged(self, column: Column) -> np.ndarray:
         """Returns whether each client's model of this column diverged, bool."""
