@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card, Training
-from motley_tff.core import candidate_labels, errors, learning
+from motley_tff.core import candidate_labels, errors, learning, paired
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.errors import UserError
@@ -111,12 +111,14 @@ class KnnPerClient(NamedTuple):
     Attributes:
       sums: `{part: Sums}` with float32 [candidates] leaves.
       examples: `{part: scoring.RankedExamples}`, a column for each candidate.
+      example_sums: `{part: paired.ExampleSums}`, the same.
     """
 
     weights: learning.Weights
     datastore: Datastore
     sums: dict[str, learning.Sums]
     examples: dict[str, scoring.RankedExamples]
+    example_sums: dict[str, paired.ExampleSums]
     num_examples: dict[str, tf.Tensor]
 
 
@@ -139,6 +141,10 @@ def _client_work(task, params, shape, evaluation_parts, personalization_part) ->
             ),
             sums={part: learning.Sums(zeros, dict(zeros)) for part in evaluation_parts},
             examples=scoring.empty_examples(task, evaluation_parts, num_candidates, client),
+            example_sums={
+                part: paired.empty(client.capacity[part], (num_candidates,))
+                for part in evaluation_parts
+            },
             num_examples=client.num_examples,
         )
 
@@ -236,7 +242,12 @@ def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -
         candidates.extend(mix(c) for c in params.coefficients)
     added = [learning.entry_sums(task, batch, outputs) for outputs in candidates]
     sums = tf.nest.map_structure(lambda t, *a: t + tf.stack(a), carry.sums[part], *added)
-    carry = carry._replace(sums={**carry.sums, part: sums})
+    of_examples = [paired.of_batch(task, batch, outputs) for outputs in candidates]
+    values = tf.stack([values for values, _ in of_examples], axis=1)
+    appended = paired.append(carry.example_sums[part], batch, values, of_examples[0][1])
+    carry = carry._replace(
+        sums={**carry.sums, part: sums}, example_sums={**carry.example_sums, part: appended}
+    )
     if part not in carry.examples:
         return carry
     scores = tf.concat([scoring.example_scores(task, c) for c in candidates], axis=1)
@@ -294,6 +305,10 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
 
 def _finish(task, carry: KnnPerClient) -> ClientOutput:
     curves = {part: learning.scores(task, sums) for part, sums in carry.sums.items()}
+    for part, (values, weights, _) in carry.example_sums.items():
+        models = tf.unstack(values, axis=1)
+        each = [paired.statistics(task, models[0], model, weights) for model in models]
+        curves[part] |= {name: tf.stack([m[name] for m in each]) for name in paired.STATISTICS}
     for part, examples in carry.examples.items():
         columns = range(0, examples.outputs.shape[1], task.num_scores)
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]

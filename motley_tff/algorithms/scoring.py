@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from motley_tff.core import learning
+from motley_tff.core import learning, paired
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Metric, Task
@@ -40,13 +40,15 @@ class Board(NamedTuple):
     Attributes:
       sums: The evaluation in progress.
       examples: `{part: RankedExamples}`; `{}` where no metric compares examples.
-      curves: `{part: {metric: float32 [num_candidates]}}` so far.
+      example_sums: `{part: (the baseline's, the current candidate's)}`.
+      curves: `{part: {metric or paired statistic: float32 [num_candidates]}}` so far.
       candidate: int32 scalar, the candidate being trained or evaluated.
       num_examples: `{part: int32 scalar}`.
     """
 
     sums: learning.Sums
     examples: dict[str, RankedExamples]
+    example_sums: dict[str, tuple[tf.Tensor, paired.ExampleSums]]
     curves: dict[str, dict[str, tf.Tensor]]
     candidate: tf.Tensor
     num_examples: dict[str, tf.Tensor]
@@ -54,11 +56,14 @@ class Board(NamedTuple):
 
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
-    zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
+    names = ("loss", *(metric.name for metric in task.metrics), *paired.STATISTICS)
+    zeros = {name: tf.zeros([num_candidates]) for name in names}
+    sums = {part: paired.empty(client.capacity[part]) for part in parts}
     kept = num_candidates if task.exports_scores else 1
     return Board(
         sums=learning.zero_sums(task),
         examples=empty_examples(task, parts, kept, client),
+        example_sums={part: (empty.values, empty) for part, empty in sums.items()},
         curves={part: dict(zeros) for part in parts},
         candidate=tf.constant(0),
         num_examples=client.num_examples,
@@ -135,7 +140,11 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         if part in board.examples:
             fresh = board.examples[part]._replace(count=tf.constant(0))
             board = board._replace(examples={**board.examples, part: fresh})
-        return carry._replace(board=board)
+        baseline, sums = board.example_sums[part]
+        restarted = (baseline, sums._replace(count=tf.constant(0)))
+        return carry._replace(
+            board=board._replace(example_sums={**board.example_sums, part: restarted})
+        )
 
     def step(carry, batch):
         board = carry.board
@@ -145,11 +154,18 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
             columns = first_column(board) + tf.range(task.num_scores)
             examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
             board = board._replace(examples={**board.examples, part: examples})
-        return carry._replace(board=board)
+        baseline, sums = board.example_sums[part]
+        appended = paired.append(sums, batch, *paired.of_batch(task, batch, outputs))
+        both = {**board.example_sums, part: (baseline, appended)}
+        return carry._replace(board=board._replace(example_sums=both))
 
     def end(carry):
         board = carry.board
+        baseline, sums = board.example_sums[part]
+        baseline = tf.where(tf.equal(board.candidate, 0), sums.values, baseline)
+        board = board._replace(example_sums={**board.example_sums, part: (baseline, sums)})
         values = learning.scores(task, board.sums)
+        values |= paired.statistics(task, baseline, sums.values, sums.weights)
         if part in board.examples:
             values |= ranking_metrics(task, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
