@@ -136,7 +136,11 @@ class GroupTraining:
         from motley_tff.evaluation import tables  # With TensorFlow, 2.0 s.
 
         labels = self._personalization.candidates
-        rows = tables.rows(self._tasks[run.seed], labels, scored.scores, *self._choice)
+        rows = tables.rows(
+            self._tasks[run.seed], labels, scored.scores, *self._choice,
+            hurt_margin=self._run.loop.evaluation.hurt_margin,
+            estimates_hurt=table == "clients",
+        )  # fmt: skip
         keys = {
             "run_id": run.run_id, "dataset": self._first.dataset,
             "algorithm": self._run.algorithm_name, "base_random_seed": run.seed,

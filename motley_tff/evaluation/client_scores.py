@@ -1,12 +1,14 @@
 """Every candidate's scores on every client, as arrays, and the clients' values at one candidate."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from motley_tff.core import candidates
+from motley_tff.core import candidates, paired
 from motley_tff.core.task import Task
 from motley_tff.evaluation import parts
 from motley_tff.metrics.client_values import ClientValues
@@ -18,12 +20,13 @@ class ClientScores:
 
     Attributes:
       client_ids: The clients, in order, as in all arrays.
-      values: `{metric or "loss": float32 [num_clients, num_candidates]}`.
+      values: `{metric, "loss" or paired statistic: float32 [num_clients, num_candidates]}`.
       num_personalization_examples: int64 [num_clients], as the evaluation's.
       clusters: int64 [num_clients], 0-based, or None where clients belong to none.
       examples: Of each client (labels [n], scores [n, num_candidates * the task's num_scores]),
         where the task exports scores, else empty.
       further: `{part: values}` of the same models on further parts, see `evaluation.parts`.
+      further_sizes: `{part: int64 [num_clients]}`, their examples.
     """
 
     client_ids: tuple[str, ...]
@@ -33,11 +36,25 @@ class ClientScores:
     clusters: np.ndarray | None = None
     examples: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     further: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    further_sizes: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def on(self, part: str) -> ClientScores:
+        """Returns the scores on a further part in place of the evaluation part."""
+        return dataclasses.replace(
+            self, values=self.further[part], num_evaluation_examples=self.further_sizes[part]
+        )
 
 
-def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientValues:
+def values_at(
+    task: Task, scores: ClientScores, chosen: np.ndarray, hurt_margin: float | None = None
+) -> ClientValues:
     """Returns each client's baseline, and the metric at its candidate, int [num_clients]."""
     values = scores.values[task.metric.name].astype(np.float64)
+    evidence = {
+        name: at(scores, name, chosen)
+        for name in ("delta_se", "num_gained", "num_lost")
+        if name in scores.values
+    }
     return ClientValues(
         client_ids=np.array(scores.client_ids),
         baseline=values[:, 0],
@@ -46,7 +63,18 @@ def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientVal
         num_evaluation_examples=scores.num_evaluation_examples,
         clusters=scores.clusters,
         groups=known_groups(task, scores.client_ids),
+        hurt_margin=hurt_margin,
+        **evidence,
     )
+
+
+def at(scores: ClientScores, name: str, chosen: np.ndarray) -> np.ndarray:
+    """Returns a metric or paired statistic at each client's candidate, float64 [num_clients];
+    not-a-number where scores that an earlier version saved lack it.
+    """
+    if name not in scores.values:
+        return np.full(len(chosen), np.nan)
+    return candidates.take(scores.values[name].astype(np.float64), chosen)
 
 
 def known_groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
@@ -93,8 +121,11 @@ def of_split(
     """Returns a split's scores from the arrays of `stack`."""
     part, *further = parts.scored(task, split)
     personalization_part = task.personalization_part(split)
-    names = ("loss", *(metric.name for metric in task.metrics))
-    values = {p: {name: arrays[f"curves/{p}/{name}"] for name in names} for p in (part, *further)}
+    names = ("loss", *(metric.name for metric in task.metrics), *paired.STATISTICS)
+    values = {
+        p: {name: arrays[key] for name in names if (key := f"curves/{p}/{name}") in arrays}
+        for p in (part, *further)
+    }
     sizes = arrays[f"num_examples/{part}"].astype(np.int64)
     examples = [
         np.split(arrays[f"scores/{part}/{name}"], np.cumsum(sizes)[:-1])
@@ -111,4 +142,5 @@ def of_split(
         clusters=arrays["cluster"].astype(np.int64) if "cluster" in arrays else None,
         examples=list(zip(*examples, strict=True)),
         further=values,
+        further_sizes={p: arrays[f"num_examples/{p}"].astype(np.int64) for p in further},
     )

@@ -30,8 +30,8 @@ class EvaluationConfig:
     acceptance: tuple[str, ...] = option(
         ("always",),
         "Which clients take their own model in place of the global one: always, "
-        "min_examples:N, validated[:fraction] or validated_loss[:fraction]; acceptance.csv has "
-        "every rule given, the other tables are at the first",
+        "min_examples:N, validated[:fraction], validated_loss[:fraction] or shrunk[:fraction]; "
+        "acceptance.csv has every rule given, the other tables are at the first",
         parse=acceptance.parse,
         everyday="evaluation",
     )
@@ -41,6 +41,12 @@ class EvaluationConfig:
         "many, fewer in all if some have too few; 0 for none",
         upper=MAX_OOD_EXAMPLES,
         trainers=("motley_tff.run",),
+    )
+    hurt_margin: float | None = option(
+        None,
+        "How much worse off a client must be to be truly hurt, in units of the metric; by default "
+        "a point of accuracy (0.01), or 1% of the baseline's mean error",
+        lower=ABOVE_0,
     )
     tuning: Tuning | None = option(
         None,

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends.base import Backend, ClientCall
-from motley_tff.core import candidates
+from motley_tff.core import candidates, paired
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.candidates import Tuning
 from motley_tff.core.task import Task
 from motley_tff.evaluation import parts
-from motley_tff.evaluation.client_scores import ClientScores, values_at
+from motley_tff.evaluation.client_scores import ClientScores, at, values_at
 
 # (split, candidate of each client) -> which clients take it, bool [num_clients]; the others keep
 # the baseline.
@@ -93,6 +93,7 @@ def client_rows(
 ) -> Iterator[Row]:
     """Yields the row of each client in `clients.csv`: its baseline against its candidate."""
     values = values_at(task, scores, chosen)
+    evidence = {name: empty_cells(at(scores, name, chosen)) for name in paired.STATISTICS}
     # The cell of an unscored client is empty: it is neither hurt nor not.
     delta, is_hurt = values.delta, np.where(values.is_scored, values.is_hurt, np.array(None))
     for i, (client_id, candidate) in enumerate(zip(scores.client_ids, chosen, strict=True)):
@@ -109,6 +110,7 @@ def client_rows(
             "personalized": values.personalized[i],
             "delta": delta[i],
             "is_hurt": is_hurt[i],
+            **{name: column[i] for name, column in evidence.items()},
             "reference": task.reference.get(client_id),
             "group": None if values.groups is None else values.groups[i],
         }
@@ -116,6 +118,11 @@ def client_rows(
             row[f"baseline_{name}"] = scores.values[name][i, 0]
             row[f"personalized_{name}"] = scores.values[name][i, candidate]
         yield row
+
+
+def empty_cells(column: np.ndarray) -> np.ndarray:
+    """Returns a column whose numbers are None where they are not finite."""
+    return np.where(np.isfinite(column), column, np.array(None))
 
 
 def client_cell(task: Task, client_id: str) -> str:

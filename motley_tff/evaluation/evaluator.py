@@ -17,10 +17,11 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
 from motley_tff.evaluation import acceptance, parts, tables
 from motley_tff.evaluation.batches import BatchScorer
-from motley_tff.evaluation.client_scores import ClientScores
+from motley_tff.evaluation.client_scores import ClientScores, values_at
 from motley_tff.evaluation.config import EvaluationConfig
 from motley_tff.evaluation.evaluate import Accept, choose
 from motley_tff.evaluation.saved_scores import SavedScores
+from motley_tff.metrics import true_effects
 from motley_tff.tables import columns
 
 # {split: scores}
@@ -83,7 +84,10 @@ class Evaluator:
         }
         main = scores["main"]
         accepts = [functools.partial(self._accepts, rule, scores) for rule in self._rules]
-        rows = tables.rows(self._task, self._labels, main, *self._config.choice(), accepts[0])
+        rows = tables.rows(
+            self._task, self._labels, main, *self._config.choice(), accepts[0],
+            self._config.hurt_margin,
+        )  # fmt: skip
         rows["sizes"] = [
             row | {"personalization_fraction": fraction}
             for fraction, name in self._names.items()
@@ -104,11 +108,29 @@ class Evaluator:
         """Returns which clients accept their candidate; evaluation sets have no say in it."""
         held_out = None
         if rule.validates and self._is_silo:
-            held_out = scores["main"]["valid"].values
+            held_out = {split: scores["main"]["valid"]}
         elif rule.validates:
-            held_out = scores[f"holdout_{rule.value}"][split].further[parts.HOLDOUT]
+            of_rule = scores[f"holdout_{rule.value}"]
+            held_out = {s: of_rule[s].on(parts.HOLDOUT) for s in parts.SPLITS}
+        if held_out and rule.kind == "shrunk":
+            return self._shrunk_gains(held_out, split, chosen) > 0.0
         sizes = scores["main"][split].num_personalization_examples
-        return acceptance.accepts(rule, self._task.metric, sizes, held_out, chosen)
+        values = held_out[split].values if held_out else None
+        return acceptance.accepts(rule, self._task.metric, sizes, values, chosen)
+
+    def _shrunk_gains(self, held_out: Scores, split: str, chosen: np.ndarray) -> np.ndarray:
+        """Returns each client's gain on held-out examples, shrunk as validation clients' tell."""
+        of_clients, of_valid = held_out[split], held_out.get("valid", held_out[split])
+        # Devices have one candidate for all; silos are the same clients.
+        candidate = np.resize(chosen, len(of_valid.client_ids))
+        judged = [
+            tables.with_margin(values_at(self._task, s, c), self._config.hurt_margin)
+            for s, c in ((of_clients, chosen), (of_valid, candidate))
+        ]
+        evidence, others = (values.evidence for values in judged)
+        if evidence is None or others is None:
+            return np.zeros(len(chosen))
+        return true_effects.shrunk_gains(evidence, others, judged[0].hurt_margin or 0.0)
 
     def _summary_rows(
         self, table: str, scores: Scores, accept: Accept | None = None
@@ -117,7 +139,11 @@ class Evaluator:
         task, choice = self._task, self._config.choice()
         chosen, accepted = choose(task, scores, *choice), choose(task, scores, *choice, accept)
         for split in parts.SPLITS:
-            row = tables.summary_row(task, self._labels, split, scores[split], accepted[split])
+            of_split = scores[split], accepted[split]
+            values = values_at(task, *of_split)
+            if accept is not None and split == "test":
+                values = tables.with_margin(values, self._config.hurt_margin)
+            row = tables.summary_row(task, self._labels, split, *of_split, values)
             if accept is not None:
                 row["num_accepted"] = int(np.sum(accept(split, chosen[split])))
             yield {name: row[name] for name in columns.names(table) if name in row}

@@ -3,6 +3,7 @@
 Rows are made as they are read: a population of any size needs no more than its scores.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ from motley_tff.evaluation import evaluate, example_scores
 from motley_tff.evaluation.client_scores import ClientScores, known_groups, values_at
 from motley_tff.evaluation.evaluate import Accept, Row, client_cell
 from motley_tff.evaluation.parts import OOD, SPLITS
-from motley_tff.metrics import clusters
+from motley_tff.metrics import clusters, hurt
+from motley_tff.metrics.client_values import ClientValues
 from motley_tff.tables import columns
 
 
@@ -28,6 +30,8 @@ def rows(
     tuning: Tuning,
     include_baseline: bool,
     accept: Accept | None = None,
+    hurt_margin: float | None = None,
+    estimates_hurt: bool = True,
 ) -> dict[str, Iterable[Row]]:
     """Chooses candidates and returns `{table: rows}`, which can be read once, but for `summary`.
 
@@ -36,15 +40,20 @@ def rows(
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
       tuning: See `evaluate.choose`, as for `include_baseline` and `accept`. Silos also have cells
         under either way to choose.
+      hurt_margin: See `with_margin`; of test clients only, as validation clients choose.
+      estimates_hurt: Whether it is estimated who is truly hurt, which takes 20 ms.
     """
     is_silo = task.setting == "cross_silo"
     tunings = columns.WAYS if is_silo else (tuning,)
     chosen = {t: evaluate.choose(task, scores, t, include_baseline, accept) for t in tunings}
     views = [(split, scores[split], chosen[tuning][split]) for split in SPLITS]
     by_tuning = {s: {t: chosen[t][s] for t in columns.WAYS if is_silo} for s in SPLITS}
+    values = {s: values_at(task, scores[s], chosen[tuning][s]) for s in SPLITS}
+    if estimates_hurt:
+        values["test"] = with_margin(values["test"], hurt_margin)
     summary_rows = []
     for split, split_scores, candidate in views:
-        row = summary_row(task, labels, split, split_scores, candidate)
+        row = summary_row(task, labels, split, split_scores, candidate, values[split])
         row |= example_scores.roc_auc_cells(task, split_scores, candidate)
         for t, c in by_tuning[split].items():
             row |= metrics.of_way(t, _label(labels, c), values_at(task, split_scores, c))
@@ -52,7 +61,9 @@ def rows(
     chain = itertools.chain.from_iterable
     return {
         "candidates": chain(_candidate_rows(task, labels, s, scores[s]) for s in scores),
-        "clients": chain(_client_rows(task, labels, *view, by_tuning[view[0]]) for view in views),
+        "clients": chain(
+            _client_rows(task, labels, *view, by_tuning[view[0]], values[view[0]]) for view in views
+        ),
         "clusters": chain(_cluster_rows(task, s, scores[s]) for s in SPLITS),
         "scores": chain(example_scores.example_rows(task, *view) for view in views),
         "summary": summary_rows,
@@ -66,14 +77,18 @@ def _client_rows(
     scores: ClientScores,
     chosen: np.ndarray,
     by_tuning: Mapping[Tuning, np.ndarray],
+    values: ClientValues,
 ) -> Iterator[Row]:
     """Yields the clients' rows with the cells under distribution shift and those of silos."""
     cells: dict[str, Any] = {**_ood_columns(task, scores, chosen)}
+    effects = values.true_effects
+    probability = np.full(len(chosen), np.nan) if effects is None else effects.probability_hurt
+    cells["probability_hurt"] = evaluate.empty_cells(probability)
     for tuning, own in by_tuning.items():
-        values = values_at(task, scores, own)
+        tuned = values_at(task, scores, own)
         cells[f"candidate_{tuning}"] = [labels[candidate] for candidate in own]
-        cells[f"personalized_{tuning}"] = values.personalized
-        cells[f"is_hurt_{tuning}"] = np.where(values.is_scored, values.is_hurt, np.array(None))
+        cells[f"personalized_{tuning}"] = tuned.personalized
+        cells[f"is_hurt_{tuning}"] = np.where(tuned.is_scored, tuned.is_hurt, np.array(None))
     for i, row in enumerate(evaluate.client_rows(task, labels, split, scores, chosen)):
         yield row | {name: column[i] for name, column in cells.items()}
 
@@ -105,10 +120,24 @@ def _cluster_rows(task: Task, split: str, scores: ClientScores) -> Iterator[Row]
             yield {"split": split, **cells}
 
 
+def with_margin(values: ClientValues, hurt_margin: float | None) -> ClientValues:
+    """Returns the values of clients who chose nothing, with the margin of who is truly hurt, by
+    default `hurt.margin`'s.
+    """
+    return dataclasses.replace(values, hurt_margin=hurt_margin or hurt.margin(values))
+
+
 def summary_row(
-    task: Task, labels: Sequence[str], split: str, scores: ClientScores, chosen: np.ndarray
+    task: Task,
+    labels: Sequence[str],
+    split: str,
+    scores: ClientScores,
+    chosen: np.ndarray,
+    values: ClientValues,
 ) -> dict[str, Any]:
-    """Returns the statistics of a split at each client's candidate, without the run's keys."""
+    """Returns the statistics of a split's values at each client's candidate, without the run's
+    keys.
+    """
     num_diverged = candidates.diverged_for(scores.values[task.metric.name])
     diverged = [name for name, number in zip(labels, num_diverged, strict=True) if number]
     references = [task.reference[i] for i in scores.client_ids if i in task.reference]
@@ -116,7 +145,7 @@ def summary_row(
         "split": split,
         "candidate": _label(labels, chosen),
         "diverged_candidates": " ".join(diverged),
-        **metrics.summarize(values_at(task, scores, chosen)),
+        **metrics.summarize(values),
         "reference_mean": np.mean(references) if references else None,
     }
     for name, column in _ood_columns(task, scores, chosen).items():

@@ -21,7 +21,7 @@ import numpy as np
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 from motley_tff.files import csv_files
-from motley_tff.metrics import client_values
+from motley_tff.metrics import client_values, hurt
 from motley_tff.tables import columns as columns_lib, comparable, reading
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ _REQUIRED = (
 )  # fmt: skip
 # Accuracies are in percent where their median is above this, or the metric's name says so.
 _LARGEST_SHARE = 2.0
+# What a client's difference rests on.
+_EVIDENCE = ("delta_se", "num_gained", "num_lost")
 _TABLE = "a CSV file or a run's directory"
 _IF_PERCENT = (
     "if all are in percent, call the metric 'accuracy (percent)', of a foreign file by "
@@ -74,6 +76,7 @@ class Evaluation:
         baseline's values.
       is_personalized: Whether there are any.
       data: What `comparable.of_table` says of the table.
+      scores_path: The run's `scores.csv`, if it exported any.
     """
 
     keys: Mapping[str, Any]
@@ -82,6 +85,7 @@ class Evaluation:
     is_personalized: bool
     rows: "pd.DataFrame"
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scores_path: pathlib.Path | None = None
 
 
 def find(paths: Iterable[str | os.PathLike[str]], name: str = "clients.csv") -> list[pathlib.Path]:
@@ -325,6 +329,8 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
     keys = _present(table, columns_lib.RUN)
     groups = table.groupby(keys, sort=False, dropna=False)
     named = ((dict(zip(keys, key, strict=True)), rows) for key, rows in groups)
+    scores = path.with_name("scores.csv") if path and path.name == "clients.csv" else None
+    scores = scores if scores and scores.is_file() else None
     data_of = functools.cache(functools.partial(comparable.of_table, path))
     return [
         Evaluation(
@@ -334,9 +340,17 @@ def evaluations(table: "pd.DataFrame", path: pathlib.Path | None = None) -> list
             is_personalized="personalized" in rows,
             rows=rows,
             data={} if path is None else data_of(key["run_id"], key.get("base_random_seed")),
+            scores_path=scores,
         )
         for key, rows in named
     ]
+
+
+def _evidence(rows: "pd.DataFrame") -> dict[str, Any]:
+    """Returns the columns of what differences rest on, none where all of their cells are empty."""
+    names = _present(rows, _EVIDENCE)
+    columns = {name: rows[name].to_numpy(np.float64) for name in names}
+    return columns if any(np.isfinite(column).any() for column in columns.values()) else {}
 
 
 def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
@@ -351,7 +365,7 @@ def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
     if "is_hurt" in rows:
         has_diverged = np.isnan(cells).all(axis=1) & rows["is_hurt"].notna().to_numpy()
         cells = np.where(has_diverged[:, None], -np.inf if higher else np.inf, cells)
-    return client_values.ClientValues(
+    values = client_values.ClientValues(
         client_ids=rows["client_id"].to_numpy(),
         baseline=cells[:, 0],
         personalized=cells[:, -1],
@@ -359,4 +373,8 @@ def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
         num_evaluation_examples=None if sizes is None else sizes.to_numpy(np.int64),
         clusters=rows["cluster_id"].to_numpy(np.int64) if has_clusters else None,
         groups=rows["group"].to_numpy() if has_groups else None,
+        **_evidence(rows),
     )
+    if "split" not in rows or rows["split"].iloc[0] != "test":  # The others chose the candidate.
+        return values
+    return dataclasses.replace(values, hurt_margin=hurt.margin(values))

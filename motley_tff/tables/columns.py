@@ -95,7 +95,10 @@ EVALUATION_TABLES = (
 )  # fmt: skip
 # What tables of earlier versions lack: a run that goes on has empty cells there.
 LATER = (
-    "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates"
+    "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates", "delta_se",
+    "num_gained", "num_lost", "baseline_half", "delta_half", "probability_hurt",
+    "pct_hurt_by_chance", "pct_truly_hurt", "pct_truly_hurt_low", "pct_truly_hurt_high",
+    "num_surely_hurt", "hurt_margin",
 )  # fmt: skip
 OPTIONAL = frozenset(
     column.name.partition("<")[0]

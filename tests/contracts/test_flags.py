@@ -76,6 +76,7 @@ REACHES = (
     # Evaluation.
     Reaches("--export_scores", "scores", None, _KNN_PER, (
         "--dataset_name=vehicle", "--train_batch_size=256")),
+    Reaches("--hurt_margin=0.5", "summary", "hurt_margin"),
     # finetuning_trainer, and what knn_per_trainer shares with it.
     Reaches("--finetune_tuning=per_client", "clients", "candidate", beside=(
         "--finetune_learning_rate=0.05,0.5,2",)),

@@ -68,6 +68,34 @@ def test_rules_of_acceptance():
     assert _test_rows(tables, "clients", "client_id")["toy:tiny"]["candidate"] == "1"
 
 
+def test_a_shrunk_gain_is_that_of_held_out_examples():
+    """Of five equal examples two are held out, and change alike: the gain is exact."""
+    tables = _evaluate(acceptance=("shrunk:0.4", "validated:0.4"))
+    shrunk, validated = _test_rows(tables, "acceptance", "rule").values()
+    assert shrunk["num_accepted"] == validated["num_accepted"] == 2
+    silos = toy.without_keras(toy.classifier_silos((7, 12)))
+    weights = silos.model.initial_weights(0)
+    of_silos = _evaluate(silos, weights, acceptance=("shrunk", "always"))
+    accepted = [row["num_accepted"] for row in of_silos["acceptance"]]
+    assert len(accepted) == 4 and accepted[2:] == [2, 2]
+
+
+def test_test_clients_have_what_their_difference_rests_on():
+    held = {"a": ([4.0], [4.0, 0.0, 4.0]), "b": ([2.0], [2.0])}
+    tables = _evaluate(toy.scalar_task({"t": [1.0]}, held))
+    rows = _test_rows(tables, "clients", "client_id")
+    # Under 0 the losses are 8, 0, 8; under 4 they are 0, 8, 0: gains 8, -8, 8.
+    assert rows["toy:a"]["delta_se"] == pytest.approx(np.std([8, -8, 8], ddof=1) / np.sqrt(3))
+    assert (rows["toy:a"]["baseline_half"], rows["toy:a"]["delta_half"]) == (8, -8)
+    assert rows["toy:a"]["num_gained"] is rows["toy:b"]["delta_se"] is None
+    assert 0 < rows["toy:a"]["probability_hurt"] < 1
+    summary = _test_rows(tables, "summary", "split")["test"]
+    assert summary["pct_hurt_by_chance"] == 50
+    assert summary["hurt_margin"] == pytest.approx(0.01 * (16 / 3 + 2) / 2)
+    (valid,) = (row for row in tables["summary"] if row["split"] == "valid")
+    assert np.isnan(valid["pct_truly_hurt"])
+
+
 def test_the_tables_are_at_the_first_rule():
     clients = _test_rows(_evaluate(acceptance=("min_examples:2",)), "clients", "client_id")
     cells = {i: (row["candidate"], row["personalized"]) for i, row in clients.items()}

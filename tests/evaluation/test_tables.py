@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from motley_tff.core import paired
 from motley_tff.evaluation import client_scores, evaluate, tables
 from tests import toy
 
@@ -55,7 +56,8 @@ def test_rows_of_clients_by_hand():
         "num_personalization_examples": 10, "num_evaluation_examples": 1, "metric": "accuracy",
         "higher_is_better": True, "baseline": 0.25, "personalized": 0.75, "delta": 0.5,
         "is_hurt": False, "reference": 0.25, "group": "x", "baseline_loss": 2.0,
-        "personalized_loss": 1.0,
+        "personalized_loss": 1.0, "probability_hurt": None,
+        **dict.fromkeys(paired.STATISTICS),  # These scores have none.
     }  # fmt: skip
     names = ("delta", "is_hurt", "personalized_loss", "group", "cluster_id")
     assert [second[name] for name in names] == [-0.375, True, 3, "x", 2]

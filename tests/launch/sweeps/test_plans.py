@@ -109,7 +109,7 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "algorithm", "total_rounds", "rounds_per_evaluation", "rounds_per_checkpoint",
         "reported_round", "finetune_every", "finetune_tuning", "knn_tuning",
         "include_baseline_candidate", "num_warmstart_fedavg_rounds", "warmstart_fraction",
-        "val_split", "test_split", "lam_svm", "l2_reg",
+        "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin",
     }  # fmt: skip
 
 
