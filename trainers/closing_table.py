@@ -82,7 +82,9 @@ def _on_clients(
         tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
     num_clusters = getattr(settings.run.algorithm, "num_clusters", 1)
     collapse = sentences.mode_collapse(clients, num_clusters)
-    return [*collapse, *sentences.hurt_clients(clients, reason), *tried]
+    (test,) = (row for row in rows if row["split"] == "test")
+    chance = [] if reason else sentences.truly_hurt(test, clients)
+    return [*collapse, *sentences.hurt_clients(clients, reason), *chance, *tried]
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,10 @@ Cells of clients that are unscored, or whose model diverged, are empty (`metrics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from motley_tff.core import candidate_labels
+from motley_tff.metrics import true_effects
 
 _Rows = Sequence[Mapping[str, str]]
 
@@ -14,6 +17,8 @@ _Rows = Sequence[Mapping[str, str]]
 _COLLAPSED_PCT = 95.0
 # With which probability clients that choose at random may all choose alike without a word.
 _CHANCE = 0.01
+# An interval wider than so many percentage points tells nothing.
+_UNTOLD_POINTS = 50
 # {what is tried in steps: (its name, what is beyond the last one)}
 _STEPS: Mapping[candidate_labels.Kind, tuple[str, str]] = {
     "epoch": ("epoch", "more epochs"),
@@ -131,11 +136,32 @@ def hurt_clients(clients: _Rows, reason: str = "") -> list[str]:
                 f"where they are with the global one{reason and f'; {reason}'}"]  # fmt: skip
     scored.sort(key=lambda row: float(row["delta"] or "-inf"))  # Empty: their own model diverged.
     names = [row["client_id"].partition(":")[2] for row in scored if row["is_hurt"] == "1"]
-    listed, more = ", ".join(names[:_NAMED_CLIENTS]), len(names) - _NAMED_CLIENTS
-    listed += f" and {more} more" if more > 0 else ""
-    who = f", those that lose most first: {listed}; is_hurt in clients.csv has all"
+    who = f", those that lose most first: {_listed(names)}; is_hurt in clients.csv has all"
     return [f"{100 * len(names) / len(scored):.1f}% of the test clients ({len(names)} of "
             f"{len(scored)}) are worse off with their own model{who if names else ''}"]  # fmt: skip
+
+
+def truly_hurt(test: Mapping[str, str], clients: _Rows) -> list[str]:
+    """Returns a sentence on who is worse off beyond chance, of the test clients' row of
+    `summary.csv` and their rows of `clients.csv`; none where that is not estimated.
+    """
+    if not test.get("pct_truly_hurt"):
+        return []
+    low, high = (round(float(test[f"pct_truly_hurt_{end}"])) for end in ("low", "high"))
+    probabilities = np.array([float(row["probability_hurt"] or "nan") for row in clients])
+    sure = np.flatnonzero(true_effects.surely_hurt(probabilities))
+    order = sure[np.argsort(-probabilities[sure], kind="stable")]
+    names = [clients[i]["client_id"].partition(":")[2] for i in order]
+    surely = f"{len(names)} surely: {_listed(names)}" if names else "none surely"
+    untold = "; so few examples cannot tell" if high - low > _UNTOLD_POINTS else ""
+    return [f"chance alone would show {float(test['pct_hurt_by_chance']):.0f}%; we estimate that "
+            f"{low} to {high}% truly are, by more than {float(test['hurt_margin']):.2g}; "
+            f"{surely}{untold}"]  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_CLIENTS
+    return ", ".join(names[:_NAMED_CLIENTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def nobody_changed(clients: _Rows) -> bool:

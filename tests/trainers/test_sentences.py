@@ -94,6 +94,23 @@ def test_nobody_worse_off_and_nothing_changed_are_two_sentences():
     assert sentences.hurt_clients([]) == sentences.hurt_clients([unscored]) == []
 
 
+def test_who_is_truly_worse_off():
+    test = {"pct_hurt_by_chance": "31.2", "pct_truly_hurt": "2", "pct_truly_hurt_low": "0.4",
+            "pct_truly_hurt_high": "4.1", "hurt_margin": "0.01"}  # fmt: skip
+    rows = [
+        {"client_id": f"table:{i}", "probability_hurt": p} for i, p in enumerate(("", "0.2", "0"))
+    ]
+    (line,) = sentences.truly_hurt(test, rows)
+    assert "chance alone would show 31%" in line and "0 to 4% truly are, by more than 0.01" in line
+    assert line.endswith("none surely")
+    rows += [{"client_id": f"table:x{p}", "probability_hurt": p} for p in ("0.95", "0.99")]
+    (line,) = sentences.truly_hurt(test | {"pct_truly_hurt_high": "80"}, rows)
+    assert line.endswith("2 surely: x0.99, x0.95; so few examples cannot tell")
+    assert (
+        sentences.truly_hurt({"pct_truly_hurt": ""}, rows) == sentences.truly_hurt({}, rows) == []
+    )
+
+
 def _clients(*cells, **same):
     """Returns rows of test clients; a cell is the candidate."""
     cells_of_all = {"is_hurt": "0", "personalized": "1", "cluster_id": "1", "group": ""}
