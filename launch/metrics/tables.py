@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from launch.metrics import shared_examples
 from launch.metrics.output import ShownTable
 from motley_tff import metrics
 from motley_tff.core import candidate_labels
@@ -17,6 +18,7 @@ from motley_tff.metrics import (
     quantum_of_improvement as quantum_lib,
     roc_auc,
     statistics,
+    true_effects,
 )
 from motley_tff.tables import columns as columns_lib, comparable
 from motley_tff.tables.client_tables import Evaluation
@@ -33,6 +35,14 @@ _DIFFERENCES = {
     "difference_high": "delta_mean_high",
     "wilcoxon_p": "wilcoxon_p",
     "pct_clients_worse": "pct_clients_hurt",
+}
+# What it says beside these where both runs exported scores of the same examples.
+_ON_EXAMPLES = {
+    "pct_worse_by_chance": "pct_hurt_by_chance",
+    "pct_truly_worse": "pct_truly_hurt",
+    "pct_truly_worse_low": "pct_truly_hurt_low",
+    "pct_truly_worse_high": "pct_truly_hurt_high",
+    "num_surely_worse": "num_surely_hurt",
 }
 _PARTS = {"improves": quantum_lib.improved, "decreases": quantum_lib.decreased}
 _COMPARED = ("run_id", "algorithm", "round", "split")
@@ -139,14 +149,16 @@ def compare(evaluations: Evaluations, anyway: bool = False) -> Tables:
         notes.extend(left_out)
         first = next(iter(runs))
         for name, run in runs.items():
-            rows.append(_compared(run, joined[name], None if name == first else joined[first]))
+            is_first = name == first
+            row = _compared(run, joined[name], None if is_first else joined[first])
+            rows.append(row if is_first else row | _on_examples(runs[first], run, joined))
             if name != first and joined[name].equals(joined[first]):
                 notes.append(f"{_name(run)}: no client differs from {first}: no wilcoxon_p")
         keys = {name: runs[first].keys.get(name, "") for name in ("base_random_seed", "split")}
         clients.append((keys, joined))
     counts = ("num_clients", "num_left_out", "num_diverged")
     seeds = ("base_random_seed",) if has_seeds else ()
-    columns = (*_COMPARED, *seeds, *counts, "mean", "std", *_DIFFERENCES)
+    columns = (*_COMPARED, *seeds, *counts, "mean", "std", *_DIFFERENCES, *_ON_EXAMPLES)
     own = ShownTable((*seeds, "split", "client_id", *names), _client_rows(clients))
     return ShownTable(_present(columns, rows), rows, notes), own
 
@@ -239,6 +251,28 @@ def _compared(run: Evaluation, values: "pd.Series", first: "pd.Series | None") -
     if first is None:
         return row
     return row | {name: metrics.POPULATION[metric](pair) for name, metric in _DIFFERENCES.items()}
+
+
+def _on_examples(first: Evaluation, run: Evaluation, joined: "pd.DataFrame") -> dict[str, Any]:
+    """Returns who is truly worse off with a run than with the first one, of test clients."""
+    if run.keys.get("split") != "test":
+        return {}
+    ids = joined.index.to_numpy()
+    evidence = shared_examples.evidence(first, run, ids)
+    if evidence is None:
+        return {}
+    pair = client_values.ClientValues(
+        ids,
+        np.zeros(len(ids)),
+        evidence.delta,
+        True,
+        evidence.num_examples,
+        delta_se=evidence.delta_se,
+        num_gained=evidence.num_gained,
+        num_lost=evidence.num_lost,
+        hurt_margin=true_effects.MARGIN,
+    )
+    return {name: metrics.POPULATION[metric](pair) for name, metric in _ON_EXAMPLES.items()}
 
 
 def _client_rows(

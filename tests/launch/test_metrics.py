@@ -1,6 +1,7 @@
 """motley_metrics as a user starts it, on real small runs and on files made by hand."""
 
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -228,6 +229,36 @@ def test_compare(motley_metrics, tmp_path):
         {"split": "test", "client_id": "d:a", "first": "0.5", "other": "0.875"},
         {"split": "test", "client_id": "d:b", "first": "0.5", "other": "0.25"},
     ]
+
+
+def _scores(folder, right):
+    """Writes the scores of a run: which of a client's examples of two classes it has right."""
+    rows = [
+        {**{n: RUN[n] for n in ("dataset", "algorithm", "base_random_seed", "round", "split")},
+         "run_id": folder.name, "client_id": client, "class": name,
+         "label": int((name == "x") == bool(i % 2)), "baseline_score": 0,
+         "personalized_score": 1 if ((name == "x") == bool(i % 2)) == bool(is_right) else -1}
+        for client, of_client in right.items()
+        for name in ("x", "y")
+        for i, is_right in enumerate(of_client)
+    ]  # fmt: skip
+    csv_files.write(folder / "scores.csv", columns_lib.names("scores"), rows)
+    return folder
+
+
+def test_compare_on_the_same_examples(motley_metrics, tmp_path):
+    """The second run loses 90 of 300 examples of b and none of a."""
+    one, other = [1] * 300, [0] * 90 + [1] * 210
+    values = {"d:a": (0, 1), "d:b": (0, 1)}
+    first = _scores(_run(tmp_path, "first", values), {"d:a": one, "d:b": one})
+    two = _run(tmp_path, "two", values | {"d:b": (0, 0.7)})
+    assert "pct_truly_worse" not in motley_metrics(first, two, "--compare")
+    printed = _printed(motley_metrics(first, _scores(two, {"d:a": one, "d:b": other}), "--compare"))
+    # By chance none of a, who has no change, and half of b, as 90 is even but for a tie.
+    tie = math.comb(90, 45) / 2**90
+    assert float(printed["pct_worse_by_chance"][-1]) == pytest.approx(25 * (1 - tie), rel=1e-3)
+    assert float(printed["pct_truly_worse"][-1]) == pytest.approx(50, abs=5)
+    assert printed["num_surely_worse"][-1] == "1"
 
 
 def test_runs_that_cannot_be_compared(motley_metrics, tmp_path):
