@@ -114,14 +114,14 @@ def numbers(clients: pd.DataFrame, comparison: Comparison) -> list[dict[str, Any
         is_hurt = panel["is_hurt"]
         row = {"algorithm": label, "clients": len(panel), "diverged": panel["gain"].isna().sum()}
         row["hurt (%)"] = 100.0 * is_hurt.mean()
-        if SIZES in panel and (ends := _thirds(panel[SIZES].to_numpy())) is not None:
+        if SIZES in panel and (ends := thirds(panel[SIZES].to_numpy())) is not None:
             row["hurt with fewest examples (%)"] = 100.0 * is_hurt[ends[0]].mean()
             row["hurt with most examples (%)"] = 100.0 * is_hurt[ends[1]].mean()
         rows.append(row)
     return rows
 
 
-def _thirds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def thirds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns masks of the clients in the lowest and in the highest third, [num_clients] each, with
     all that tie at its border; None if there are too few clients or the thirds share a value.
     """

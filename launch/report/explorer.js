@@ -18,6 +18,10 @@
     run.values = new Float32Array(bytes.buffer);
     run.n = run.ids.length;
   }
+  // Gain over the baseline of the same examples would be regression to the mean.
+  const halved = () => xChoice.value === "0" && Y[yChoice.value] === "gain";
+  const half = (run, name, c, i) =>
+    run[name] && c === run.candidates.length - 1 ? run[name][i] ?? NaN : NaN;
   const value = (run, c, i) => run.values[c * run.n + i];
   const shown = (number) => Number.isFinite(number) ? String(Number(number.toPrecision(5))) : "";
 
@@ -79,6 +83,8 @@
         const gain = sign * (now - before);
         xs[i] = field ? (run[field] ? run[field][i] : NaN) : before;
         ys[i] = up === "gain" ? gain : now;
+        if (halved())
+          [xs[i], ys[i]] = [half(run, "baselineHalf", c, i), half(run, "deltaHalf", c, i)];
         hurt[i] = run.hurt[c][i];
         gains[i] = gain === gain ? gain : hurt[i] ? -Infinity : Infinity;
       }
@@ -126,7 +132,7 @@
     }
     const [across, up] = [Object.keys(X)[xChoice.value], Y[yChoice.value]];
     context.textAlign = "center";
-    context.fillText(across, WIDTH / 2, HEIGHT - 8);
+    context.fillText(across + (halved() ? ", of every other example" : ""), WIDTH / 2, HEIGHT - 8);
     context.textAlign = "left";
     context.fillText(`${up} (${[...new Set(points.map((p) => p.run.metric))]})`, 8, TOP - 8);
     if (up === "gain" && scale.y0 * scale.y1 < 0) context.fillRect(MARGIN, scale.y(0), INNER, 0.6);
@@ -227,5 +233,7 @@
   for (const select of [runChoice, xChoice, yChoice])
     select.addEventListener("change", () => { refresh(); brush(null); });
   colourChoice.addEventListener("change", draw);
-  yChoice.value = Y.indexOf("gain"); refresh();
+  yChoice.value = Y.indexOf("gain");
+  xChoice.value = runs.some((run) => run.baselineHalf) ? 0 : 1;
+  refresh();
 })();

@@ -26,7 +26,8 @@ _MOST_BYTES = 20_000_000
 _SCRIPT = pathlib.Path(__file__).with_name("explorer.js")
 _NOTE = (
     "A point is a test client. Drag over points to select them, or use the boxes; the table lists "
-    "those who lose most first."
+    "those who lose most first. Over baseline values, gains are of other examples than these: on "
+    "the same ones, chance alone lets weak clients gain. They are known of the chosen candidate."
 )
 
 
@@ -94,12 +95,20 @@ def _encoded(name: str, run: ReportedRun) -> dict[str, Any]:
         "groups": None if clients.groups is None else clients.groups.astype(str).tolist(),
         "personalization": _sizes(run.rows.get("num_personalization_examples")),
         "evaluation": _sizes(clients.num_evaluation_examples),
+        "baselineHalf": _numbers(run.rows.get("baseline_half")),
+        "deltaHalf": _numbers(run.rows.get("delta_half")),
         "candidates": list(candidates),
         "values": base64.b64encode(shown.tobytes()).decode(),
         "hurt": ["".join(row) for row in np.where(hurt, "1", "0")],
         "means": [float(mean) if np.isfinite(mean) else None for mean in means],
         "pctHurt": [round(hurt_lib.pct_clients_hurt(of_model), 1) for of_model in each],
     }
+
+
+def _numbers(values: Any) -> list[float | None] | None:
+    if values is None:
+        return None
+    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in np.asarray(values, float)]
 
 
 def _sizes(values: Any) -> list[int] | None:

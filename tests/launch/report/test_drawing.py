@@ -63,6 +63,10 @@ DATA = {
     "box_plots": _boxes(),
     "delta_by_rank": _gains(deltas.RANKS, NAMES[:1]),
     "delta_by_examples": _gains(deltas.SIZES),
+    "causes": _table(
+        NAMES, 3, **{"clients with": "most personalization examples", "evidence": "no evidence",
+                     "more probably hurt (points)": 3.0, "from": -20.0, "to": 26.0},
+    ),
     "rate_curves": _curves(candidate_curves.AXES["rate"]),
     "rate_deltas": _gains(deltas.RANKS, NAMES[:2]),
     "epoch_curves": _curves(candidate_curves.AXES["epoch"]),

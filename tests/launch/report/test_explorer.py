@@ -22,7 +22,11 @@ def folder(tmp_path_factory):
     }  # fmt: skip
     values = {c: {"0": before, "1": 0.5, "2": after} for c, (before, after) in clients.items()}
     tables = {"candidates": written.candidates({"test": values})}
-    written.run(root, "one", "fedavg+finetuning", clients, tables=tables)
+    more = {
+        "baseline_half": {c: before for c, (before, _) in clients.items()},
+        "delta_half": {c: after - before for c, (before, after) in clients.items()},
+    }
+    written.run(root, "one", "fedavg+finetuning", clients, tables=tables, more=more)
     written.run(root, "two", "ditto", {c: (a, 1.0) for c, (a, _) in clients.items()})
     return root
 
@@ -104,7 +108,9 @@ def report(folder):
         folder, "errors", "ditto", {c: (row[0], row[2]) for c, row in clients.items()},
         metric="error", higher_is_better=False,
         tables={"candidates": written.candidates({"test": values})},
-        more={"num_personalization_examples": {c: row[3] for c, row in clients.items()}},
+        more={"num_personalization_examples": {c: row[3] for c, row in clients.items()},
+              "baseline_half": {c: row[0] for c, row in clients.items()},
+              "delta_half": {c: row[0] - row[2] for c, row in clients.items() if c not in "de"}},
     )  # fmt: skip
     with mock.patch.object(figures, "KINDS", figures.KINDS[:1]):
         return building.build([str(folder)], folder / "report", "svg").page.as_uri()
@@ -240,6 +246,19 @@ def test_the_slider_changes_rows(of_errors):
     np.testing.assert_allclose(now_and_gain, [[1, 2, -1], [3, 3.5, -0.5]], atol=1e-4)
     status = _status(of_errors)
     assert "2 of 6 (33.3%) selected: mean 2 before, 2.75 now, hurt 2 of 2 (100.0%)" in status
+
+
+def test_gains_over_the_baseline_are_of_other_examples_or_not_drawn(page):
+    """On the same examples, chance alone lets those gain that were weak."""
+    assert "of other examples than these" in page.locator("#explorer .note").first.inner_text()
+    field = page.get_by_label("Select horizontally from")
+    field.fill("0")
+    page.keyboard.press("Tab")
+    assert "6 of 6" in _status(page)
+    _choose(page, "two")  # It lacks both halves.
+    field.fill("0")
+    page.keyboard.press("Tab")
+    assert "No client is in the box" in _status(page)
 
 
 def test_limits_are_filled_in_after_a_drag_and_typed(of_errors):

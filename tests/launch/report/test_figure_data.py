@@ -8,6 +8,7 @@ from launch.report import (
     acceptance,
     box_plots,
     candidate_curves,
+    causes,
     clusters,
     communication,
     comparisons,
@@ -425,3 +426,34 @@ def test_quantum_of_improvement_joins_runs_by_seed_and_client(tmp_path):
     check(improvement.data(compare(tmp_path)), F=[-0.25, 0.0, -0.25, -0.5, 0.5, 0.0])
     _, clustered = numbers("improvement", tmp_path)
     assert clustered["clients"] == 3 and clustered["F > 0 (%)"] == pytest.approx(100 / 3)
+
+
+def test_what_goes_with_being_hurt(tmp_path):
+    clients = {f"c{i:02d}": (0.5, 0.5) for i in range(12)}
+    # The third with most examples, and group y, are more probably hurt by hand: 0.7 against 0.1.
+    chances = [0.0, 0.2, 0.0, 0.2, 0.3, 0.3, 0.3, 0.3, 0.6, 0.8, 0.6, 0.8]
+    more = {
+        "probability_hurt": dict(zip(clients, chances, strict=True)),
+        "group": {c: "y" if i >= 8 else "x" for i, c in enumerate(clients)},
+    }
+    written.run(tmp_path, "ft", "fedavg+finetuning", clients, more=more)
+    largest, *groups = causes.data(compare(tmp_path)).to_dict("records")
+    assert largest["clients with"] == "most personalization examples"
+    difference = largest["more probably hurt (points)"]
+    # Variances are 0.04 / 3 of each third, of four clients; of equal ones there are 6 degrees.
+    half = 100 * 2.4469 * np.sqrt(2 * 0.04 / 3 / 4)
+    assert (difference, largest["to"]) == pytest.approx((60, 60 + half), abs=1e-2)
+    assert largest["evidence"] == "yes" and len(groups) == 2
+    assert groups[1]["clients with"] == "group y"
+    assert groups[1]["more probably hurt (points)"] == pytest.approx(50)
+    assert causes.draw(causes.data(compare(tmp_path)), None, style.styles(["FedAvg + FT"]))
+
+
+def test_no_evidence_and_no_probabilities(tmp_path):
+    clients = {f"c{i:02d}": (0.5, 0.5) for i in range(12)}
+    same = {"probability_hurt": dict.fromkeys(clients, 0.1)}
+    written.run(tmp_path / "a", "ft", "fedavg+finetuning", clients, more=same)
+    (row,) = causes.data(compare(tmp_path / "a")).to_dict("records")
+    assert (row["more probably hurt (points)"], row["evidence"]) == (0, "no evidence")
+    written.run(tmp_path / "b", "ft", "fedavg+finetuning", clients)
+    assert causes.data(compare(tmp_path / "b")).empty
