@@ -45,12 +45,10 @@ class ClientScores:
         )
 
 
-def values_at(
-    task: Task, scores: ClientScores, chosen: np.ndarray, hurt_margin: float | None = None
-) -> ClientValues:
+def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientValues:
     """Returns each client's baseline, and the metric at its candidate, int [num_clients]."""
     values = scores.values[task.metric.name].astype(np.float64)
-    evidence = {
+    evidence: dict[str, Any] = {
         name: at(scores, name, chosen)
         for name in ("delta_se", "num_gained", "num_lost")
         if name in scores.values
@@ -63,7 +61,6 @@ def values_at(
         num_evaluation_examples=scores.num_evaluation_examples,
         clusters=scores.clusters,
         groups=known_groups(task, scores.client_ids),
-        hurt_margin=hurt_margin,
         **evidence,
     )
 
@@ -111,8 +108,11 @@ def _flat(output: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np
 
 
 def join(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Returns the arrays of several batches of clients as those of one."""
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    """Returns the arrays of several batches of clients as those of one, without those that a batch
+    saved by an earlier version lacks.
+    """
+    names = [name for name in batches[0] if all(name in batch for batch in batches)]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in names}
 
 
 def of_split(

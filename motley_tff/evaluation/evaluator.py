@@ -21,7 +21,7 @@ from motley_tff.evaluation.client_scores import ClientScores, values_at
 from motley_tff.evaluation.config import EvaluationConfig
 from motley_tff.evaluation.evaluate import Accept, choose
 from motley_tff.evaluation.saved_scores import SavedScores
-from motley_tff.metrics import true_effects
+from motley_tff.metrics import hurt, true_effects
 from motley_tff.tables import columns
 
 # {split: scores}
@@ -124,7 +124,7 @@ class Evaluator:
         # Devices have one candidate for all; silos are the same clients.
         candidate = np.resize(chosen, len(of_valid.client_ids))
         judged = [
-            tables.with_margin(values_at(self._task, s, c), self._config.hurt_margin)
+            hurt.with_margin(values_at(self._task, s, c), self._config.hurt_margin)
             for s, c in ((of_clients, chosen), (of_valid, candidate))
         ]
         evidence, others = (values.evidence for values in judged)
@@ -142,7 +142,7 @@ class Evaluator:
             of_split = scores[split], accepted[split]
             values = values_at(task, *of_split)
             if accept is not None and split == "test":
-                values = tables.with_margin(values, self._config.hurt_margin)
+                values = hurt.with_margin(values, self._config.hurt_margin)
             row = tables.summary_row(task, self._labels, split, *of_split, values)
             if accept is not None:
                 row["num_accepted"] = int(np.sum(accept(split, chosen[split])))

@@ -3,7 +3,6 @@
 Rows are made as they are read: a population of any size needs no more than its scores.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +39,7 @@ def rows(
       scores: `{split: scores}` with `valid` and `test`; of `train` only the curves are reported.
       tuning: See `evaluate.choose`, as for `include_baseline` and `accept`. Silos also have cells
         under either way to choose.
-      hurt_margin: See `with_margin`; of test clients only, as validation clients choose.
+      hurt_margin: See `hurt.with_margin`; of test clients only, as validation clients choose.
       estimates_hurt: Whether it is estimated who is truly hurt, which takes 20 ms.
     """
     is_silo = task.setting == "cross_silo"
@@ -50,7 +49,7 @@ def rows(
     by_tuning = {s: {t: chosen[t][s] for t in columns.WAYS if is_silo} for s in SPLITS}
     values = {s: values_at(task, scores[s], chosen[tuning][s]) for s in SPLITS}
     if estimates_hurt:
-        values["test"] = with_margin(values["test"], hurt_margin)
+        values["test"] = hurt.with_margin(values["test"], hurt_margin)
     summary_rows = []
     for split, split_scores, candidate in views:
         row = summary_row(task, labels, split, split_scores, candidate, values[split])
@@ -118,13 +117,6 @@ def _cluster_rows(task: Task, split: str, scores: ClientScores) -> Iterator[Row]
         for group, number in members.items():
             cells = {"cluster_id": cluster + 1, "group": group or None, "num_clients": number}
             yield {"split": split, **cells}
-
-
-def with_margin(values: ClientValues, hurt_margin: float | None) -> ClientValues:
-    """Returns the values of clients who chose nothing, with the margin of who is truly hurt, by
-    default `hurt.margin`'s.
-    """
-    return dataclasses.replace(values, hurt_margin=hurt_margin or hurt.margin(values))
 
 
 def summary_row(

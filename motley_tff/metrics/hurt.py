@@ -12,6 +12,8 @@ A client with few evaluation examples looks hurt by chance. `metrics.true_effect
 would if no model were better or worse, how many truly are, and who is for sure; of test clients.
 """
 
+import dataclasses
+
 import numpy as np
 
 from motley_tff.metrics import client_values, true_effects
@@ -80,6 +82,15 @@ def num_surely_hurt(values: client_values.ClientValues) -> float:
 def hurt_margin(values: client_values.ClientValues) -> float:
     """Returns by how much a client must be worse off to be truly hurt, in units of the metric."""
     return float("nan") if values.true_effects is None else float(values.hurt_margin or 0.0)
+
+
+def with_margin(
+    values: client_values.ClientValues, hurt_margin: float | None = None
+) -> client_values.ClientValues:
+    """Returns the values of clients who chose nothing, with the margin of who is truly hurt, by
+    default `margin`'s.
+    """
+    return dataclasses.replace(values, hurt_margin=hurt_margin or margin(values))
 
 
 def margin(values: client_values.ClientValues) -> float:

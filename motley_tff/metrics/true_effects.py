@@ -67,8 +67,7 @@ class Estimate(NamedTuple):
       probability_hurt: Each client's posterior probability, 0..1, not-a-number of one that has no
         difference.
       effects: The grid of true differences, [k], ascending.
-      prior: How the true differences are distributed over it, [k].
-      posterior: The same for each client, [num_clients, k].
+      posterior: How probable each is for each client, [num_clients, k].
       share: The estimated share of clients, 0..1, of those that have a difference.
       low: Where its 95% interval begins.
       high: Where it ends.
@@ -76,16 +75,10 @@ class Estimate(NamedTuple):
 
     probability_hurt: np.ndarray
     effects: np.ndarray
-    prior: np.ndarray
     posterior: np.ndarray
     share: float
     low: float
     high: float
-
-    @property
-    def mean_effect(self) -> np.ndarray:
-        """Each client's posterior mean of its true difference, [num_clients]."""
-        return self.posterior @ self.effects
 
 
 def surely_hurt(probability_hurt: np.ndarray) -> np.ndarray:
@@ -136,7 +129,7 @@ def estimate(evidence: Evidence, margin: float) -> Estimate:
     ends = (float("nan"),) * 3
     if is_known.any():
         ends = _interval(likelihood, likelihoods.numbers, prior, is_hurt)
-    return Estimate(probability_hurt, effects, prior, posterior, *ends)
+    return Estimate(probability_hurt, effects, posterior, *ends)
 
 
 def shrunk_gains(evidence: Evidence, fitted_on: Evidence, margin: float) -> np.ndarray:

@@ -377,4 +377,4 @@ def _values(rows: "pd.DataFrame") -> client_values.ClientValues:
     )
     if "split" not in rows or rows["split"].iloc[0] != "test":  # The others chose the candidate.
         return values
-    return dataclasses.replace(values, hurt_margin=hurt.margin(values))
+    return hurt.with_margin(values)
