@@ -207,7 +207,7 @@ def client_work(
     return ClientWork(
         init=init,
         passes=evaluation,
-        finish=lambda carry: scoring.output(task, carry.board, carry.board.curves),
+        finish=lambda carry: scoring.board_output(task, carry.board),
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,

@@ -305,13 +305,10 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
 
 def _finish(task, carry: KnnPerClient) -> ClientOutput:
     curves = {part: learning.scores(task, sums) for part, sums in carry.sums.items()}
-    for part, (values, weights, _) in carry.example_sums.items():
-        models = tf.unstack(values, axis=1)
-        each = [paired.statistics(task, models[0], model, weights) for model in models]
-        curves[part] |= {name: tf.stack([m[name] for m in each]) for name in paired.STATISTICS}
     for part, examples in carry.examples.items():
         columns = range(0, examples.outputs.shape[1], task.num_scores)
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])
-    return scoring.output(task, carry, curves)
+    sums = {part: (s.values, s.weights) for part, s in carry.example_sums.items()}
+    return scoring.output(task, carry, curves, sums)

@@ -40,15 +40,15 @@ class Board(NamedTuple):
     Attributes:
       sums: The evaluation in progress.
       examples: `{part: RankedExamples}`; `{}` where no metric compares examples.
-      example_sums: `{part: (the baseline's, the current candidate's)}`.
-      curves: `{part: {metric or paired statistic: float32 [num_candidates]}}` so far.
+      example_sums: `{part: (the current candidate's, all candidates' [capacity, num_candidates])}`.
+      curves: `{part: {metric: float32 [num_candidates]}}` so far.
       candidate: int32 scalar, the candidate being trained or evaluated.
       num_examples: `{part: int32 scalar}`.
     """
 
     sums: learning.Sums
     examples: dict[str, RankedExamples]
-    example_sums: dict[str, tuple[tf.Tensor, paired.ExampleSums]]
+    example_sums: dict[str, tuple[paired.ExampleSums, tf.Tensor]]
     curves: dict[str, dict[str, tf.Tensor]]
     candidate: tf.Tensor
     num_examples: dict[str, tf.Tensor]
@@ -56,14 +56,15 @@ class Board(NamedTuple):
 
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
-    names = ("loss", *(metric.name for metric in task.metrics), *paired.STATISTICS)
-    zeros = {name: tf.zeros([num_candidates]) for name in names}
-    sums = {part: paired.empty(client.capacity[part]) for part in parts}
+    zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
+    places = {part: client.capacity[part] for part in parts}
     kept = num_candidates if task.exports_scores else 1
     return Board(
         sums=learning.zero_sums(task),
         examples=empty_examples(task, parts, kept, client),
-        example_sums={part: (empty.values, empty) for part, empty in sums.items()},
+        example_sums={
+            p: (paired.empty(n), tf.zeros([n, num_candidates])) for p, n in places.items()
+        },
         curves={part: dict(zeros) for part in parts},
         candidate=tf.constant(0),
         num_examples=client.num_examples,
@@ -140,8 +141,8 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         if part in board.examples:
             fresh = board.examples[part]._replace(count=tf.constant(0))
             board = board._replace(examples={**board.examples, part: fresh})
-        baseline, sums = board.example_sums[part]
-        restarted = (baseline, sums._replace(count=tf.constant(0)))
+        sums, of_all = board.example_sums[part]
+        restarted = (sums._replace(count=tf.constant(0)), of_all)
         return carry._replace(
             board=board._replace(example_sums={**board.example_sums, part: restarted})
         )
@@ -154,18 +155,14 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
             columns = first_column(board) + tf.range(task.num_scores)
             examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
             board = board._replace(examples={**board.examples, part: examples})
-        baseline, sums = board.example_sums[part]
+        sums, of_all = board.example_sums[part]
         appended = paired.append(sums, batch, *paired.of_batch(task, batch, outputs))
-        both = {**board.example_sums, part: (baseline, appended)}
+        both = {**board.example_sums, part: (appended, of_all)}
         return carry._replace(board=board._replace(example_sums=both))
 
     def end(carry):
         board = carry.board
-        baseline, sums = board.example_sums[part]
-        baseline = tf.where(tf.equal(board.candidate, 0), sums.values, baseline)
-        board = board._replace(example_sums={**board.example_sums, part: (baseline, sums)})
         values = learning.scores(task, board.sums)
-        values |= paired.statistics(task, baseline, sums.values, sums.weights)
         if part in board.examples:
             values |= ranking_metrics(task, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
@@ -174,7 +171,11 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
             name: tf.where(is_current, values[name], curve)
             for name, curve in board.curves[part].items()
         }
-        return carry._replace(board=board._replace(curves={**board.curves, part: curves}))
+        sums, of_all = board.example_sums[part]
+        of_all = tf.where(is_current, sums.values[:, None], of_all)
+        example_sums = {**board.example_sums, part: (sums, of_all)}
+        curves = {**board.curves, part: curves}
+        return carry._replace(board=board._replace(curves=curves, example_sums=example_sums))
 
     # What makes pictures draws noise to be scored, another in each batch.
     noise = task.generate is not None
@@ -219,18 +220,35 @@ def two_candidates(
     return ClientWork(
         init,
         (*(pass_.within("memory") for pass_ in passes_before), *passes),
-        lambda carry: output(task, carry.board, carry.board.curves),
+        lambda carry: board_output(task, carry.board),
         loop=(dataclasses.replace(passes[0], begin=turn_and_begin), *passes[1:]),
         num_loops=1,
     )
 
 
-def output(task: Task, scored: Any, curves: dict[str, dict[str, tf.Tensor]]) -> ClientOutput:
-    """Returns a client's output: its curves and, where they are exported, its examples' scores.
+def board_output(task: Task, board: Board) -> ClientOutput:
+    """Returns the output of a client with a board; see `output`."""
+    sums = {p: (of_all, last.weights) for p, (last, of_all) in board.example_sums.items()}
+    return output(task, board, board.curves, sums)
 
-    `scored` has `examples` and `num_examples`, as a `Board`.
+
+def output(
+    task: Task,
+    scored: Any,
+    curves: dict[str, dict[str, tf.Tensor]],
+    example_sums: dict[str, tuple[tf.Tensor, tf.Tensor]],
+) -> ClientOutput:
+    """Returns a client's output: its curves, the sums of its examples, and, where they are
+    exported, its examples' scores.
+
+    Args:
+      scored: Has `examples` and `num_examples`, as a `Board`.
+      example_sums: `{part: (of each candidate [capacity, num_candidates], weights [capacity])}`.
     """
-    metrics: dict[str, Any] = {"curves": curves, "num_examples": scored.num_examples}
+    sums = {p: {"values": v, "weights": w} for p, (v, w) in example_sums.items()}
+    metrics: dict[str, Any] = {
+        "curves": curves, "num_examples": scored.num_examples, "example_sums": sums
+    }  # fmt: skip
     if task.exports_scores:
         metrics["scores"] = {
             part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()

@@ -119,8 +119,9 @@ class Personalization:
     """A way to personalize: client work that scores every candidate on held-out parts.
 
     The work's metrics are `{"curves": {part: {name: float32 [num_candidates]}}, "num_examples":
-    {part: int32}}`, where the names are the task's metrics, `loss` and those of
-    `paired.STATISTICS`; with an int32 `cluster` (0-based) where clients belong to one.
+    {part: int32}, "example_sums": {part: {"values": float32 [capacity, num_candidates], "weights":
+    float32 [capacity]}}}`, where the names are the task's metrics and `loss`, and the sums those of
+    `core.paired`; with an int32 `cluster` (0-based) where clients belong to one.
 
     Attributes:
       candidates: Labels; candidate 0 is the baseline, the global model as it came.

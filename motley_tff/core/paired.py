@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from motley_tff.core import learning
 from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
@@ -75,32 +77,57 @@ def append(sums: ExampleSums, batch: Batch, values: tf.Tensor, weights: tf.Tenso
 
 
 def statistics(
-    task: Task, baseline: tf.Tensor, values: tf.Tensor, weights: tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Returns a model's `STATISTICS` against the baseline, from the examples' sums [capacity]."""
-    sign = 1.0 if task.metric.higher_is_better else -1.0
+    higher_is_better: bool, values: np.ndarray, weights: np.ndarray, sizes: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns the `STATISTICS` of every client's candidates against the first one, the baseline:
+    `{name: float32 [num_clients, num_candidates]}`.
+
+    Args:
+      values: The sums of the clients' examples, one client after the other, under each candidate:
+        [examples, num_candidates].
+      weights: Their weights, [examples].
+      sizes: How many are each client's, int [num_clients].
+    """
     is_counted = weights > 0.0
-    number = tf.reduce_sum(tf.cast(is_counted, tf.float32))
-    gain = tf.where(is_counted, sign * (values - baseline), 0.0)
-    total = tf.reduce_sum(weights)
-    residual = gain - weights * (tf.reduce_sum(gain) / total)
-    variance = tf.reduce_sum(tf.square(residual)) * number / (number - 1.0)
-    counts = [tf.reduce_sum(tf.cast(change > 0.0, tf.float32)) for change in (gain, -gain)]
-    both = tf.stack([values, baseline])
-    # Not `==`, which compares Python objects in the graphs that TFF traces.
-    is_right_or_wrong = tf.equal(both, 0.0) | tf.equal(both, weights) | ~is_counted
-    is_first = is_counted & tf.equal(tf.cumsum(tf.cast(is_counted, tf.int32)) % 2, 1)
+    client = np.repeat(np.arange(len(sizes)), sizes)[is_counted]
+    values, weights = (a[is_counted].astype(np.float64) for a in (values, weights))
+    # A candidate at a time, for memory.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns = [
+            _statistics(higher_is_better, values[:, 0], model, weights, client, len(sizes))
+            for model in values.T
+        ]
+    return {
+        name: np.stack([column[i] for column in columns], axis=1).astype(np.float32)
+        for i, name in enumerate(STATISTICS)
+    }
 
-    def mean_where(condition, sums):
-        chosen = tf.where(condition, sums, 0.0)
-        return tf.reduce_sum(chosen) / tf.reduce_sum(tf.where(condition, weights, 0.0))
 
-    nan = tf.constant(float("nan"))
-    has_counts = tf.reduce_all(is_right_or_wrong)
-    cells = (
-        tf.where(number > 1.0, tf.sqrt(variance) / total, nan),
-        *(tf.where(has_counts, count, nan) for count in counts),
-        mean_where(is_first, baseline),
-        mean_where(is_counted & ~is_first, gain),
+def _statistics(
+    higher_is_better: bool,
+    baseline: np.ndarray,
+    model: np.ndarray,
+    weights: np.ndarray,
+    client: np.ndarray,
+    num_clients: int,
+) -> tuple[np.ndarray, ...]:
+    """Returns the `STATISTICS` of one candidate, [num_clients] each; arguments are [examples]."""
+
+    def sum_by_client(numbers: np.ndarray) -> np.ndarray:
+        return np.bincount(client, numbers, num_clients)
+
+    gain = model - baseline if higher_is_better else baseline - model
+    total, number = sum_by_client(weights), np.bincount(client, minlength=num_clients)
+    residual = gain - weights * (sum_by_client(gain) / total)[client]
+    variance = sum_by_client(residual**2) * number / (number - 1)
+    delta_se = np.where(number > 1, np.sqrt(variance) / total, np.nan)
+    is_plain = [(sums == 0.0) | (sums == weights) for sums in (model, baseline)]
+    has_counts = sum_by_client(~np.logical_and(*is_plain)) == 0
+    counts = (np.where(has_counts, sum_by_client(change > 0.0), np.nan) for change in (gain, -gain))
+    position = np.arange(len(client)) - (np.cumsum(number) - number)[client]
+    is_odd = position % 2 == 1
+    baseline_half, delta_half = (
+        sum_by_client(np.where(is_half, sums, 0.0)) / sum_by_client(weights * is_half)
+        for is_half, sums in ((~is_odd, baseline), (is_odd, gain))
     )
-    return dict(zip(STATISTICS, cells, strict=True))
+    return delta_se, *counts, baseline_half, delta_half

@@ -82,20 +82,27 @@ def known_groups(task: Task, client_ids: Sequence[str]) -> np.ndarray | None:
     return np.array([str(known[i]) for i in client_ids])
 
 
-def stack(outputs: Sequence[Any]) -> dict[str, np.ndarray]:
+def stack(outputs: Sequence[Any], higher_is_better: bool) -> dict[str, np.ndarray]:
     """Returns the outputs of the clients' work as arrays over clients, or over their examples, by
-    names such as `curves/test/loss`.
+    names such as `curves/test/loss`; in place of the sums of examples the statistics of them.
     """
     clients = [dict(_flat(output)) for output in outputs]
     arrays = {}
     for name in clients[0]:
         columns = [client[name] for client in clients]
-        if name.startswith("scores/"):  # Behind the examples there is padding.
+        if name.startswith(("scores/", "example_sums/")):  # Behind the examples there is padding.
             count = f"num_examples/{name.split('/')[1]}"
             columns = [c[: client[count]] for c, client in zip(columns, clients, strict=True)]
             arrays[name] = np.concatenate(columns)
         else:
             arrays[name] = np.stack(columns)
+    for name in [n for n in arrays if n.startswith("example_sums/") and n.endswith("/values")]:
+        _, part, _ = name.split("/")
+        sums, weights = arrays.pop(name), arrays.pop(f"example_sums/{part}/weights")
+        statistics = paired.statistics(
+            higher_is_better, sums, weights, arrays[f"num_examples/{part}"]
+        )
+        arrays |= {f"curves/{part}/{n}": column for n, column in statistics.items()}
     return arrays
 
 

@@ -163,6 +163,6 @@ class _GroupEvaluator:
         outputs = [metrics for _, metrics in by_client]
         for run, (setting, seed) in enumerate(itertools.product(self._group.settings, seeds)):
             of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
-            arrays = client_scores.stack(of_run)
+            arrays = client_scores.stack(of_run, task.metric.higher_is_better)
             scores = {s: client_scores.of_split(task, s, ids, arrays) for s in parts.SPLITS}
             yield Scored(dict(setting), seed, round_number, scores, run in diverged)

@@ -8,6 +8,7 @@ from motley_tff import algorithms
 from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.backends import base, stacking
 from motley_tff.core import random_streams
+from motley_tff.evaluation import client_scores
 from tests import toy
 from tests.contracts import registry
 
@@ -125,7 +126,9 @@ def test_personal_models_are_scored_alike(backend, name, silos):
 
     expected, found = _reference(("personal", name), compute), compute(backend)
     assert [client for client, _ in found] == [client for client, _ in expected]
-    _assert_close([metrics for _, metrics in found], [metrics for _, metrics in expected])
+    # Stacks have padding behind the examples, which goes here.
+    arrays = [client_scores.stack([m for _, m in each], True) for each in (found, expected)]
+    _assert_close(*arrays)
 
 
 def _personalize(backend, task, name, group, part):

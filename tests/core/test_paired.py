@@ -13,19 +13,24 @@ from motley_tff.core.task import Metric
 NAN = float("nan")
 
 
-def _task(higher_is_better=True):
+def _task():
     """Examples whose value is what the model says; in a row of entries, 0 is no entry."""
 
     def function(labels, outputs):
         return outputs, tf.cast(labels > 0, tf.float32)
 
-    return types.SimpleNamespace(metric=Metric("m", function, higher_is_better))
+    return types.SimpleNamespace(metric=Metric("m", function, True))
 
 
 def _statistics(baseline, model, weights=None, higher_is_better=True):
     weights = np.ones(len(baseline)) if weights is None else weights
-    arrays = (tf.constant(a, tf.float32) for a in (baseline, model, weights))
-    return {n: float(v) for n, v in paired.statistics(_task(higher_is_better), *arrays).items()}
+    values = np.stack([baseline, model], axis=1).astype(np.float32)
+    # Between two clients without examples, and behind another one with two.
+    of_all = np.concatenate([[[5, 6], [7, 8]], values]), np.concatenate([[1, 1], weights])
+    sizes = np.array([2, 0, len(values), 0])
+    cells = paired.statistics(higher_is_better, *of_all, sizes)
+    assert all(column.shape == (4, 2) and column.dtype == np.float32 for column in cells.values())
+    return {name: float(column[2, 1]) for name, column in cells.items()}
 
 
 def test_right_and_wrong_examples_by_hand():

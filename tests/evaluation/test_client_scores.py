@@ -22,6 +22,8 @@ def outputs(draw):
         metrics = {"curves": {"test": curves}, "num_examples": {"test": np.int32(size)}}
         if has_clusters:
             metrics["cluster"] = np.int32(rng.integers(3))
+        sums = {"values": rng.random((4, num_candidates)), "weights": rng.integers(2, size=4)}
+        metrics["example_sums"] = {"test": sums}
         if has_examples:
             scores = {"labels": rng.integers(2, size=4), "outputs": rng.random((4, num_candidates))}
             metrics["scores"] = {"test": scores}
@@ -39,15 +41,15 @@ def _bytes(arrays):
 @given(outputs=outputs())
 def test_arrays_come_back_from_an_archive(tmp_path_factory, outputs):
     path = tmp_path_factory.getbasetemp() / "scores.npz"
-    array_files.save(path, client_scores.stack(outputs))
-    assert _bytes(array_files.read(path)) == _bytes(client_scores.stack(outputs))
+    array_files.save(path, client_scores.stack(outputs, True))
+    assert _bytes(array_files.read(path)) == _bytes(client_scores.stack(outputs, True))
 
 
 @given(outputs(), st.lists(st.integers(1, 5), unique=True))
 def test_batches_join_to_the_whole(outputs, cuts):
     bounds = [0, *sorted(cut for cut in cuts if cut < len(outputs)), None]
-    batches = [client_scores.stack(outputs[a:b]) for a, b in itertools.pairwise(bounds)]
-    assert _bytes(client_scores.join(batches)) == _bytes(client_scores.stack(outputs))
+    batches = [client_scores.stack(outputs[a:b], True) for a, b in itertools.pairwise(bounds)]
+    assert _bytes(client_scores.join(batches)) == _bytes(client_scores.stack(outputs, True))
 
 
 def test_scores_of_two_clients_by_hand():
@@ -64,7 +66,7 @@ def test_scores_of_two_clients_by_hand():
             },
         }
 
-    arrays = client_scores.stack([output(1), output(2)])
+    arrays = client_scores.stack([output(1), output(2)], True)
     scores = client_scores.of_split(task, "valid", ("a", "b"), arrays)
     assert scores.values["accuracy"].tolist() == [[1, -1], [2, -2]]
     assert scores.num_personalization_examples.tolist() == [5, 5]
