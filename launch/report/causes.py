@@ -1,9 +1,13 @@
-"""Who is hurt: does it go with the size of a client's data, or its known group?
+"""Who is hurt: does it go with the size of a client's data, its labels, or its known group?
 
 A row of the table is an algorithm and a property: how much more probable it is, in percentage
 points, that a client is truly hurt (`probability_hurt`) in the third of the clients with most
 examples than in the third with fewest, and in one group than in the others. Intervals are Welch's
 (1947) of 95%; one that has 0 inside is no evidence. Clients are means over seeds.
+
+How unlike the others' a client's labels are is the total variation distance of its shares of labels
+and those of all test clients' examples, known where scores were exported. It is larger of fewer
+examples, by chance.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +20,13 @@ from scipy import special
 
 from launch.report import deltas, style
 from launch.report.comparisons import Comparison, Series
+from launch.report.runs import ReportedRun
+from motley_tff.tables import client_tables
 
 _SIZES = {
     "num_personalization_examples": "most personalization examples",
     "num_evaluation_examples": "most evaluation examples",
+    "label_distance": "labels least like all clients'",
 }
 _DIFFERENCE, _LOW, _HIGH = "more probably hurt (points)", "from", "to"
 # A larger number of groups would be a number of tests of which some succeed by chance.
@@ -42,14 +49,26 @@ def _rows(series: Series) -> Iterator[dict[str, Any]]:
 
 def _clients(series: Series) -> pd.DataFrame:
     """Returns the test clients that have a probability, a row each: the mean over seeds."""
-    runs = [run.rows for run in series.runs if "probability_hurt" in run.rows]
+    runs = [run for run in series.runs if "probability_hurt" in run.rows]
     if not runs:
         return pd.DataFrame()
-    rows = pd.concat(runs)
+    rows = pd.concat([run.rows.assign(label_distance=_label_distances(run)) for run in runs])
     names = ["probability_hurt", *(name for name in _SIZES if name in rows)]
     by_client = rows.dropna(subset="probability_hurt").groupby("client_id", sort=False)
     means = by_client[names].mean()
     return means.assign(group=by_client["group"].first() if "group" in rows else "")
+
+
+def _label_distances(run: ReportedRun) -> np.ndarray | float:
+    """Returns the distance of each test client's labels, see above; not-a-number if not known."""
+    path = run.evaluations["test"].scores_path
+    if path is None:
+        return float("nan")
+    table = client_tables.choose(client_tables.read_scores(path), run.round, ["test"])
+    labels = table.groupby(["client_id", "class"], sort=False)["label"].mean().unstack()
+    distance = (labels - table.groupby("class")["label"].mean()).abs().sum(axis=1)
+    # The shares of two classes are one share and the rest.
+    return distance.div(min(2, labels.shape[1])).reindex(run.rows["client_id"]).to_numpy()
 
 
 def _pairs(clients: pd.DataFrame) -> Mapping[str, tuple[pd.Series, pd.Series]]:

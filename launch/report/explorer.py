@@ -9,12 +9,12 @@ import base64
 import collections
 import dataclasses
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from launch.report import page
+from launch.report import causes, page
 from launch.report.comparisons import Comparison
 from launch.report.runs import ReportedRun
 from motley_tff.metrics import hurt as hurt_lib, statistics
@@ -31,7 +31,7 @@ _NOTE = (
 )
 
 
-def section(compared: Iterable[Comparison]) -> page.Section | None:
+def section(compared: Sequence[Comparison]) -> page.Section | None:
     """Returns the part of the page; None without runs."""
     runs = [
         (f"{series.label}, {run.dataset}, {run.run_id}", run)
@@ -55,6 +55,9 @@ def section(compared: Iterable[Comparison]) -> page.Section | None:
             room -= size
             shown.append(encoded)
     body = page.paragraph(_NOTE) if shown else ""
+    for comparison in compared:
+        if rows := causes.data(comparison).to_dict("records"):
+            body += page.records(f"What goes with being hurt: {comparison.dataset}", rows)
     if left_out:
         body += page.paragraph("Too many clients for one page, left out:") + page.items(left_out)
     script = _SCRIPT.read_text(encoding="utf-8") if shown else ""

@@ -89,7 +89,8 @@ DATA = {
     ),
     "acceptance": _rows(
         4, rule=_RULES, mean=0.0123, mean_std=0.0001,
-        **{"hurt (%)": 20.0, "hurt (%)_std": 1.0, "accepting (%)": 100.0, "accepting (%)_std": 0.0},
+        **{"hurt (%)": 20.0, "hurt (%)_std": 1.0, "truly hurt (%)": 5.0, "truly hurt (%)_std": 2.0,
+           "accepting (%)": 100.0, "accepting (%)_std": 0.0},
     ),
     "improvement": _table(NAMES, 99, F=lambda i: _RNG.normal(-0.001, 0.003, 99)),
 }  # fmt: skip

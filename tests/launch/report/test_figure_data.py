@@ -14,6 +14,7 @@ from launch.report import (
     comparisons,
     deltas,
     distribution_shift,
+    explorer,
     figures,
     improvement,
     runs,
@@ -371,13 +372,14 @@ def test_sizes(tmp_path):
 def test_acceptance(tmp_path):
     rows = [
         {"split": "test", "rule": rule, "num_clients": 4, "num_accepted": accepted,
-         "personalized_mean": mean, "pct_clients_hurt": 25.0}
-        for rule, accepted, mean in (("validated", 1, 0.75), ("always", 4, 0.5))
+         "personalized_mean": mean, "pct_clients_hurt": 25.0, "pct_truly_hurt": truly}
+        for rule, accepted, mean, truly in (("validated", 1, 0.75, 1.0), ("always", 4, 0.5, None))
     ]  # fmt: skip
     tuned(tmp_path, acceptance=rows)
     validated, always = acceptance.data(compare(tmp_path)).to_dict("records")
     assert (always["rule"], always["mean"], always["accepting (%)"]) == ("always", 0.5, 100.0)
     assert (validated["mean"], validated["accepting (%)"]) == (0.75, 25.0)
+    assert validated["truly hurt (%)"] == 1 and np.isnan(always["truly hurt (%)"])
 
 
 @pytest.mark.parametrize("value", [3.0, None])
@@ -457,3 +459,25 @@ def test_no_evidence_and_no_probabilities(tmp_path):
     assert (row["more probably hurt (points)"], row["evidence"]) == (0, "no evidence")
     written.run(tmp_path / "b", "ft", "fedavg+finetuning", clients)
     assert causes.data(compare(tmp_path / "b")).empty
+
+
+def test_labels_unlike_the_others_and_being_hurt(tmp_path):
+    clients = {f"c{i:02d}": (0.5, 0.5) for i in range(12)}
+    # Eight clients have a label of each class; the last four one class only, and are hurt.
+    labels = {c: [1, 0] if i < 8 else [i % 2] * 2 for i, c in enumerate(clients)}
+    chances = {"probability_hurt": {c: 0.1 if i < 8 else 0.9 for i, c in enumerate(clients)}}
+    keys = {"split": "test", "baseline_score": 0.0, "personalized_score": 0.0}
+    scores = [
+        keys | {"client_id": client, "class": name, "label": int((label == 1) == (name == "one"))}
+        for client, own in labels.items() for label in own for name in ("one", "other")
+    ]  # fmt: skip
+    written.run(
+        tmp_path, "ft", "fedavg+finetuning", clients, more=chances, tables={"scores": scores}
+    )
+    rows = {r.pop("clients with"): r for r in causes.data(compare(tmp_path)).to_dict("records")}
+    unlike = rows["labels least like all clients'"]
+    assert unlike["more probably hurt (points)"] == pytest.approx(80) and unlike["to"] > 70
+    (run,) = compare(tmp_path).series[0].runs
+    assert causes._label_distances(run).tolist() == [0.0] * 8 + [0.5] * 4
+    section = explorer.section([compare(tmp_path)])
+    assert "least like all clients" in section.body
