@@ -9,8 +9,6 @@ look at a client's own data, never at what it is evaluated on:
   has the better metric on this fraction of it (by default a fifth). What is accepted is the model
   that is personalized on all of it. Silos have a validation part of their own for this.
 - `validated_loss[:fraction]`: the same with the loss, which tells more of few examples.
-- `shrunk[:fraction]`: if its true gain there is above 0 in the mean of what is likely, see
-  `metrics.true_effects`: a gain on few examples counts less, the less validation clients gain.
 
 A tie, or nothing to validate on, keeps the global model.
 """
@@ -26,11 +24,11 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.task import Metric
 
 _DEFAULT_FRACTION = 0.2
-_VALIDATE = ("validated", "validated_loss", "shrunk")
+_VALIDATE = ("validated", "validated_loss")
 _NAME = errors.name("acceptance")
 _EXPECTED = (
-    "always, min_examples:N, validated[:fraction], validated_loss[:fraction] or "
-    "shrunk[:fraction], N a whole number of 0 or more, the fraction between 0 and 1"
+    "always, min_examples:N, validated[:fraction] or validated_loss[:fraction], N a whole number "
+    "of 0 or more, the fraction between 0 and 1"
 )
 
 
@@ -38,7 +36,7 @@ class Rule(NamedTuple):
     """A rule.
 
     Attributes:
-      kind: `always`, `min_examples`, `validated`, `validated_loss` or `shrunk`.
+      kind: `always`, `min_examples`, `validated` or `validated_loss`.
       value: N or the fraction; None where a silo's validation part serves.
     """
 

@@ -30,7 +30,7 @@ class EvaluationConfig:
     acceptance: tuple[str, ...] = option(
         ("always",),
         "Which clients take their own model in place of the global one: always, "
-        "min_examples:N, validated[:fraction], validated_loss[:fraction] or shrunk[:fraction]; "
+        "min_examples:N, validated[:fraction] or validated_loss[:fraction]; "
         "acceptance.csv has every rule given, the other tables are at the first",
         parse=acceptance.parse,
         everyday="evaluation",

@@ -21,7 +21,7 @@ from motley_tff.evaluation.client_scores import ClientScores, values_at
 from motley_tff.evaluation.config import EvaluationConfig
 from motley_tff.evaluation.evaluate import Accept, choose
 from motley_tff.evaluation.saved_scores import SavedScores
-from motley_tff.metrics import hurt, true_effects
+from motley_tff.metrics import hurt
 from motley_tff.tables import columns
 
 # {split: scores}
@@ -112,25 +112,9 @@ class Evaluator:
         elif rule.validates:
             of_rule = scores[f"holdout_{rule.value}"]
             held_out = {s: of_rule[s].on(parts.HOLDOUT) for s in parts.SPLITS}
-        if held_out and rule.kind == "shrunk":
-            return self._shrunk_gains(held_out, split, chosen) > 0.0
         sizes = scores["main"][split].num_personalization_examples
         values = held_out[split].values if held_out else None
         return acceptance.accepts(rule, self._task.metric, sizes, values, chosen)
-
-    def _shrunk_gains(self, held_out: Scores, split: str, chosen: np.ndarray) -> np.ndarray:
-        """Returns each client's gain on held-out examples, shrunk as validation clients' tell."""
-        of_clients, of_valid = held_out[split], held_out.get("valid", held_out[split])
-        # Devices have one candidate for all; silos are the same clients.
-        candidate = np.resize(chosen, len(of_valid.client_ids))
-        judged = [
-            hurt.with_margin(values_at(self._task, s, c), self._config.hurt_margin)
-            for s, c in ((of_clients, chosen), (of_valid, candidate))
-        ]
-        evidence, others = (values.evidence for values in judged)
-        if evidence is None or others is None:
-            return np.zeros(len(chosen))
-        return true_effects.shrunk_gains(evidence, others, judged[0].hurt_margin or 0.0)
 
     def _summary_rows(
         self, table: str, scores: Scores, accept: Accept | None = None

@@ -23,6 +23,7 @@ the true differences are distributed, and from that what each client's own is (E
   likelihood's 95%), joined with the spread of the sum of the clients' own posteriors.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -130,22 +131,6 @@ def estimate(evidence: Evidence, margin: float) -> Estimate:
     if is_known.any():
         ends = _interval(likelihood, likelihoods.numbers, prior, is_hurt)
     return Estimate(probability_hurt, effects, posterior, *ends)
-
-
-def shrunk_gains(evidence: Evidence, fitted_on: Evidence, margin: float) -> np.ndarray:
-    """Returns the posterior means of the clients' true differences, [num_clients], not-a-number of
-    a client without one, under the prior of other clients.
-    """
-    is_known = ~np.isnan(evidence.delta)
-    others = _of_clients(fitted_on, ~np.isnan(fitted_on.delta))
-    # A grid that has room for both.
-    effects = max((_effects(e, margin) for e in (evidence, others)), key=len)
-    prior, churn = _fit(_likelihoods(others, effects, margin))
-    likelihoods = _likelihoods(_of_clients(evidence, is_known), effects, margin)
-    gains = np.full(len(is_known), np.nan)
-    means = _posterior(likelihoods.by_churn @ churn, prior) @ effects
-    gains[is_known] = means[likelihoods.row_of_client]
-    return gains
 
 
 class _Likelihoods(NamedTuple):
@@ -368,22 +353,24 @@ def _maximize_at(
     mass: float,
 ) -> tuple[np.ndarray, float]:
     """Returns the likeliest prior with a mass on `is_hurt`, and its log-likelihood."""
-    prior = _with_mass(prior + 1e-6, is_hurt, mass)
-    for _ in range(_STEPS):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            new = prior * (likelihood.T @ (numbers / (likelihood @ prior)))
-        if not np.isfinite(new).all():  # A client that is surely hurt, and no mass there.
-            return prior, -np.inf
-        new = _with_mass(new, is_hurt, mass)
-        if np.abs(new - prior).max() < 1e-5:
-            break
-        prior = new
-    with np.errstate(divide="ignore"):
+    prior, transposed = _with_mass(prior + 1e-6, is_hurt, mass), np.ascontiguousarray(likelihood.T)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for _ in range(_STEPS):
+            new = prior * (transposed @ (numbers / (likelihood @ prior)))
+            if not math.isfinite(new.sum()):  # A client that is surely hurt, and no mass there.
+                return prior, -np.inf
+            new = _with_mass(new, is_hurt, mass)
+            if np.abs(new - prior).max() < 1e-5:
+                break
+            prior = new
         return new, float(numbers @ np.log(likelihood @ new))
 
 
 def _with_mass(prior: np.ndarray, is_hurt: np.ndarray, mass: float) -> np.ndarray:
     """Returns the prior with a mass on `is_hurt`, in the same proportions there and elsewhere."""
-    totals = prior[is_hurt].sum(), prior[~is_hurt].sum()
-    factor = np.where(is_hurt, mass / max(totals[0], 1e-300), (1.0 - mass) / max(totals[1], 1e-300))
-    return prior * factor
+    # Effects ascend, so the hurt are the first.
+    first = np.count_nonzero(is_hurt)
+    scaled = prior.copy()
+    scaled[:first] *= mass / max(prior[:first].sum(), 1e-300)
+    scaled[first:] *= (1.0 - mass) / max(prior[first:].sum(), 1e-300)
+    return scaled

@@ -68,18 +68,6 @@ def test_rules_of_acceptance():
     assert _test_rows(tables, "clients", "client_id")["toy:tiny"]["candidate"] == "1"
 
 
-def test_a_shrunk_gain_is_that_of_held_out_examples():
-    """Of five equal examples two are held out, and change alike: the gain is exact."""
-    tables = _evaluate(acceptance=("shrunk:0.4", "validated:0.4"))
-    shrunk, validated = _test_rows(tables, "acceptance", "rule").values()
-    assert shrunk["num_accepted"] == validated["num_accepted"] == 2
-    silos = toy.without_keras(toy.classifier_silos((7, 12)))
-    weights = silos.model.initial_weights(0)
-    of_silos = _evaluate(silos, weights, acceptance=("shrunk", "always"))
-    accepted = [row["num_accepted"] for row in of_silos["acceptance"]]
-    assert len(accepted) == 4 and accepted[2:] == [2, 2]
-
-
 def test_test_clients_have_what_their_difference_rests_on():
     held = {"a": ([4.0], [4.0, 0.0, 4.0]), "b": ([2.0], [2.0])}
     tables = _evaluate(toy.scalar_task({"t": [1.0]}, held))

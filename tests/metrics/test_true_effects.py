@@ -79,15 +79,6 @@ def test_the_prior_is_the_likeliest():
     assert (slope <= 1.01 * numbers.sum()).all()
 
 
-def test_gains_are_shrunk_towards_those_of_others():
-    unchanged = counted([2, 1, 0, 2, 1, 1], [1, 1, 1, 1, 2, 1], [20] * 6)
-    better = counted([8, 9, 7, 8, 9, 6], [1, 0, 1, 2, 0, 1], [20] * 6)
-    client = counted([3, 0], [1, 0], [20, 20], delta=np.array([0.1, np.nan]))
-    gains = [true_effects.shrunk_gains(client, others, MARGIN) for others in (unchanged, better)]
-    assert 0 < gains[0][0] < 0.05 < gains[1][0]
-    assert np.isnan([gain[1] for gain in gains]).all()
-
-
 def test_clients_are_in_any_order():
     rng = np.random.default_rng(1)
     gained, lost = rng.binomial(30, 0.05, 50), rng.binomial(30, 0.1, 50)
