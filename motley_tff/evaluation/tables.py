@@ -40,7 +40,7 @@ def rows(
       tuning: See `evaluate.choose`, as for `include_baseline` and `accept`. Silos also have cells
         under either way to choose.
       hurt_margin: See `hurt.with_margin`; of test clients only, as validation clients choose.
-      estimates_hurt: Whether it is estimated who is truly hurt, which takes 20 ms.
+      estimates_hurt: Whether it is estimated who is truly hurt, which takes 5 ms or more.
     """
     is_silo = task.setting == "cross_silo"
     tunings = columns.WAYS if is_silo else (tuning,)

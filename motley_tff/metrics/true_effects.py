@@ -24,6 +24,7 @@ the true differences are distributed, and from that what each client's own is (E
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ _CHURN = np.array([0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0])
 _POINTS = 16
 # Half the 95% quantile of chi-squared with one degree of freedom, and the normal's.
 _DROP, _NORMAL = 3.32, 2.24
-_STEPS, _BISECTIONS = 200, 8
+_CYCLES, _TOLERANCE, _LONGEST, _BISECTIONS = 20, 1e-4, 64.0, 8
 
 
 class Evidence(NamedTuple):
@@ -182,19 +183,39 @@ def _fit(likelihoods: _Likelihoods) -> tuple[np.ndarray, np.ndarray]:
     """
     by_churn, numbers, _ = likelihoods
     _, num_effects, num_ranges = by_churn.shape
-    prior, churn = np.full(num_effects, 1.0 / num_effects), np.full(num_ranges, 1.0 / num_ranges)
     penalty = np.full(num_effects, 1.0 / (num_effects - 1))
     penalty[num_effects // 2] = _PSEUDO_CLIENTS  # At 0.
-    for _ in range(_STEPS):
+
+    def step(both: np.ndarray) -> np.ndarray:
+        prior, churn = both[:num_effects], both[num_effects:]
         likelihood = by_churn @ churn
         new = prior * (likelihood.T @ (numbers / (likelihood @ prior))) + penalty
         of_churn = np.tensordot(prior, by_churn, (0, 1))
         churn = churn * (of_churn.T @ (numbers / (of_churn @ churn)))
-        churn, new = churn / max(churn.sum(), 1e-300), new / new.sum()
-        if np.abs(new - prior).max() < 1e-5:
-            break
-        prior = new
-    return new, churn
+        return np.concatenate([new / new.sum(), churn / max(churn.sum(), 1e-300)])
+
+    shares = [np.full(n, 1.0 / n) for n in (num_effects, num_ranges)]
+    both = _fixed_point(step, np.concatenate(shares))
+    return both[:num_effects], both[num_effects:]
+
+
+def _fixed_point(step: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:
+    """Returns where steps of expectation-maximization lead: accelerated by SQUAREM (Varadhan and
+    Roland 2008, its third step length), of the square roots, which may have any sign.
+    """
+    root = np.sqrt(start)
+    for _ in range(_CYCLES):
+        first = np.sqrt(step(root**2))
+        second = np.sqrt(step(first**2))
+        change, bend = first - root, second - 2.0 * first + root
+        if np.abs(first**2 - root**2).max() < _TOLERANCE:
+            return second**2
+        bends = float(bend @ bend)
+        length = math.sqrt(float(change @ change) / bends) if bends > 0.0 else 1.0
+        length = min(max(length, 1.0), _LONGEST)
+        # The step that follows scales the shares to a sum of 1.
+        root = np.sqrt(step((root + 2.0 * length * change + length**2 * bend) ** 2))
+    return root**2
 
 
 def _of_counts(rows: np.ndarray, effects: np.ndarray) -> np.ndarray:
@@ -278,13 +299,12 @@ def _is_exact(delta: np.ndarray, effects: np.ndarray, margin: float) -> np.ndarr
 
 def _maximize(likelihood: np.ndarray, numbers: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Returns the prior that maximizes sum_i log(L_i prior), by steps from one without zeros."""
-    for _ in range(_STEPS):
+
+    def step(prior: np.ndarray) -> np.ndarray:
         new = prior * (likelihood.T @ (numbers / (likelihood @ prior)))
-        new /= new.sum()
-        if np.abs(new - prior).max() < 1e-6:
-            break
-        prior = new
-    return new
+        return new / new.sum()
+
+    return _fixed_point(step, prior)
 
 
 def _posterior(likelihood: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -353,16 +373,16 @@ def _maximize_at(
     mass: float,
 ) -> tuple[np.ndarray, float]:
     """Returns the likeliest prior with a mass on `is_hurt`, and its log-likelihood."""
-    prior, transposed = _with_mass(prior + 1e-6, is_hurt, mass), np.ascontiguousarray(likelihood.T)
+    transposed = np.ascontiguousarray(likelihood.T)
+
+    def step(prior: np.ndarray) -> np.ndarray:
+        return _with_mass(prior * (transposed @ (numbers / (likelihood @ prior))), is_hurt, mass)
+
+    prior = _with_mass(prior + 1e-6, is_hurt, mass)
     with np.errstate(divide="ignore", invalid="ignore"):
-        for _ in range(_STEPS):
-            new = prior * (transposed @ (numbers / (likelihood @ prior)))
-            if not math.isfinite(new.sum()):  # A client that is surely hurt, and no mass there.
-                return prior, -np.inf
-            new = _with_mass(new, is_hurt, mass)
-            if np.abs(new - prior).max() < 1e-5:
-                break
-            prior = new
+        new = _fixed_point(step, prior)
+        if not math.isfinite(new.sum()):  # A client that is surely hurt, and no mass there.
+            return prior, -np.inf
         return new, float(numbers @ np.log(likelihood @ new))
 
 
