@@ -191,7 +191,9 @@ def create_task(options: DataOptions) -> "Task":
     task = dealing.apply(task, options)
     # Last: whom dealing leaves without a word to be scored on is known only now.
     task = next_words.with_unigram(task)
-    return dataclasses.replace(task, facts={**task.facts, **_facts(task, options)})
+    is_own_data = options.dataset_name in USERS_DATA
+    facts = {**task.facts, **_facts(task, options)}
+    return dataclasses.replace(task, facts=facts, is_own_data=is_own_data)
 
 
 def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:

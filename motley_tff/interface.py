@@ -165,7 +165,7 @@ def run(
         expected = f"silos, as {algorithm.card.title} keeps a state at each client"
         advice = "choose another algorithm or task"
         raise UserError(f"task {task.dataset}", "devices", expected, advice)
-    whole = defaults.resolve(config, task.setting, len(task.train))
+    whole = defaults.resolve(config, task.setting, len(task.train), task.is_own_data)
     whole.check()
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
@@ -222,7 +222,7 @@ def run_config(
             "runs with other threads in this process; begin a new one"
         )
     loaded = task() if callable(task) else task
-    whole = defaults.resolve(config, loaded.setting, len(loaded.train))
+    whole = defaults.resolve(config, loaded.setting, len(loaded.train), loaded.is_own_data)
     if directory.is_finished:
         runner.check_data(runner.centralized(loaded, whole), directory)
         return

@@ -12,6 +12,7 @@ from absl import flags
 import datasets
 from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import algorithms, commandline
+from motley_tff.algorithms import FineTuning
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import config as configs, defaults
@@ -62,9 +63,13 @@ def read(trainer: str) -> Config:
     if trainer == "mtl_trainer" and setting == "cross_device":
         expected = f"silos: {_silos()}; other clients come and go, and keep no state"
         raise UserError(errors.name("dataset_name"), data.dataset_name, expected)
-    whole = defaults.resolve(run, setting)
+    is_own_data = data.dataset_name in datasets.USERS_DATA
+    whole = defaults.resolve(run, setting, is_own_data=is_own_data)
     whole.check()
     stands_for = _stands_for()
+    if isinstance(whole.personalization, FineTuning):
+        rates = whole.personalization.rates
+        stands_for["finetune_learning_rate"] = [f"{rate:g}" for rate in rates]
     if generator is not None:  # Its betas depend on which it is.
         client = whole.algorithm.client_optimizer
         stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}

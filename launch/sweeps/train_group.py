@@ -53,7 +53,9 @@ class GroupTraining:
         }
         results.begun_path(directory, task).touch()
         self._first = self._tasks[task.group.seeds[0]]
-        self._run = defaults.resolve(flags.run, self._first.setting, len(self._first.train))
+        self._run = defaults.resolve(
+            flags.run, self._first.setting, len(self._first.train), self._first.is_own_data
+        )
         self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()
@@ -162,7 +164,8 @@ class GroupTraining:
         algorithm = algorithms.with_values(self._flags.run.algorithm, hparams)
         # After a setting's own rates, which others may depend on.
         run = dataclasses.replace(self._flags.run, algorithm=algorithm)
-        return defaults.resolve(run, task.setting).algorithm.build(task, initial_weights)
+        whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
+        return whole.algorithm.build(task, initial_weights)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

@@ -23,11 +23,13 @@ class TrainingAlgorithm:
       tuning: Whether a candidate is chosen once for all clients, or by each silo, unless a user
         sets that.
       is_personalized: Whether its models are of a kind that clients can make their own.
+      tunes_rates: Whether clients may fine-tune its model at several rates.
     """
 
     card: ClassVar[Card]
     tuning: ClassVar[candidates.Tuning] = "global"
     is_personalized: ClassVar[bool] = True
+    tunes_rates: ClassVar[bool] = True
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> Any:
         """Returns the algorithm with those of its own defaults that depend on another value.

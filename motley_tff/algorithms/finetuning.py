@@ -32,6 +32,9 @@ from motley_tff.core.task import Task
 # An epoch draws as pass number 2 does, however many evaluation passes stand before it; so the parts
 # that are scored change no number. (On silos, which are scored on two parts, it is number 2.)
 _DRAWS_AS = 2
+# Motley's tasks have published rates. Of data that nobody has tuned for, a good one may be anywhere
+# in three decades.
+_RATES, _RATES_OF_OWN_DATA = (0.01,), (0.01, 0.1, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,7 @@ class FineTuning:
     Attributes:
       optimizer: The fine-tuning optimizer; its learning rate is replaced by each of
         `learning_rates`.
-      learning_rates: Rates to try, at least one.
+      learning_rates: Rates to try, at least one; None for 0.01, of a user's data 0.1 and 1, too.
       max_epochs: Epochs 0..max_epochs are candidates, at least 0.
       batch_size: Examples a batch; None for as many as in training, whose default it is where
         there is none.
@@ -58,11 +61,15 @@ class FineTuning:
     optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 0.01), "finetune", "fine-tuning", has_rate=False
     )
-    learning_rates: tuple[float, ...] = option(
-        (0.01,), "The fine-tuning learning rates to choose from", "finetune_learning_rate",
-        lower=ABOVE_0, upper=MAX_RATE,
+    learning_rates: tuple[float, ...] | None = option(
+        None,
+        "The fine-tuning learning rates to choose from (default: 0.01; of your own data 0.01, 0.1 "
+        "and 1)",
+        "finetune_learning_rate",
+        lower=ABOVE_0,
+        upper=MAX_RATE,
         everyday="personalization",
-    )  # fmt: skip
+    )
     max_epochs: int = option(
         20,
         "Most fine-tuning epochs; all from 0 to this are scored",
@@ -81,6 +88,16 @@ class FineTuning:
     def check(self, training: Training) -> None:
         """Raises a UserError if it does not fit what trains the models, or itself."""
 
+    def with_rates(self, is_own_data: bool, takes_several: bool = True) -> FineTuning:
+        """Returns it with its rates, by default those of a user's data or of other data."""
+        rates = _RATES_OF_OWN_DATA if is_own_data and takes_several else _RATES
+        return dataclasses.replace(self, learning_rates=self.learning_rates or rates)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rates to try."""
+        return self.learning_rates or _RATES
+
     def named(self) -> FineTuning:
         """Returns it, or what it is called without an epoch."""
         if self.max_epochs:
@@ -91,7 +108,7 @@ class FineTuning:
     @property
     def candidates(self) -> tuple[str, ...]:
         """The candidates' labels."""
-        return candidate_labels.of_epochs(self.learning_rates, self.max_epochs)
+        return candidate_labels.of_epochs(self.rates, self.max_epochs)
 
     def models(self, broadcast: Any, client_state: Any) -> Models:
         """Returns where a client's tuning begins; by default the global model is both."""
@@ -161,12 +178,12 @@ def client_work(
 ) -> ClientWork:
     """Returns the work that scores candidate 0, then tunes and scores an epoch at a time."""
     num_candidates = len(params.candidates)
-    rates = np.asarray(params.learning_rates, np.float32)
+    rates = np.asarray(params.rates, np.float32)
 
     def optimizer_at(rate):
         return optimizers.build_optimizer(dataclasses.replace(params.optimizer, learning_rate=rate))
 
-    optimizer = optimizer_at(params.learning_rates[0])
+    optimizer = optimizer_at(params.rates[0])
 
     def init(broadcast: Any, client_state: Any, client: Client) -> FineTuningClient:
         models = params.models(broadcast, client_state)

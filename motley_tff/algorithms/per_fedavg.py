@@ -42,6 +42,7 @@ class PerFedAvg(SiloAlgorithm):
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.
     default_share: ClassVar[float] = 0.1
+    tunes_rates: ClassVar[bool] = False  # Training adapts at the rate of fine-tuning.
     adaptation_epochs: int = option(
         5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
     )
@@ -52,7 +53,7 @@ class PerFedAvg(SiloAlgorithm):
         """
         if personalization is None or self.personal_optimizer.learning_rate is not None:
             return super().with_defaults(personalization, total_rounds)
-        rates = personalization.learning_rates
+        rates = personalization.rates
         if len(rates) > 1:
             name = options.name_of(personalization, "learning_rates")
             raise UserError(name, rates, f"one rate, at which {self.card.name} trains the model")

@@ -79,6 +79,7 @@ class Task:
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
         if they speak for themselves.
       label_field: The field of an example that holds its class, one number; None if it has none.
+      is_own_data: Whether the data are the user's own, for which nobody has published rates.
       generate: `(the model's weights, how many, int32 [2] key) -> pictures uint8 [n, height, width,
         channels]`, of a model that makes some; else None.
     """
@@ -105,6 +106,7 @@ class Task:
     counts: EntryFunction | None = None
     label_field: str | None = None
     generate: Callable[[Any, int, Any], Any] | None = None
+    is_own_data: bool = False
 
     def __post_init__(self):
         if not self.metrics or self.metrics[0].ranks:

@@ -16,7 +16,9 @@ from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import DEVICES_A_ROUND, LoopConfig, RunConfig, WarmStartConfig
 
 
-def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> RunConfig:
+def resolve(
+    config: RunConfig, setting: str, num_clients: int | None = None, is_own_data: bool = False
+) -> RunConfig:
     """Returns the configuration of a run with nothing left that another value decides.
 
     What is not None stays as it is: to resolve twice is to resolve once.
@@ -26,12 +28,15 @@ def resolve(config: RunConfig, setting: str, num_clients: int | None = None) -> 
       setting: The task's.
       num_clients: The task's training clients; None before the data are there: of devices' cohort
         its most is then seen to.
+      is_own_data: Whether the data are the user's own, for which nobody has published rates.
 
     Raises:
       UserError: If the algorithm takes no such personalization, or neither fits the other.
     """
     loop, warm_start = _rounds(config, setting)
     personalization = _personalization(config, setting)
+    if isinstance(personalization, FineTuning):
+        personalization = personalization.with_rates(is_own_data, config.algorithm.tunes_rates)
     algorithm = config.algorithm.with_defaults(personalization, loop.total_rounds)
     if isinstance(personalization, FineTuning):
         size = personalization.batch_size or algorithm.train_batch_size

@@ -198,7 +198,7 @@ def _changes(config: Any, where: str) -> Iterator[Change]:
 def _other(option: options.Option, value: Any) -> Any:
     """Returns another value of an option."""
     if option.is_list:
-        return (_other(dataclasses.replace(option, hint=option.kind), value[0]),)
+        return (_other(dataclasses.replace(option, hint=option.kind), (value or (1,))[0]),)
     if option.choices:
         return next(choice for choice in reversed(option.choices) if choice != value)
     if option.kind is bool:

@@ -25,6 +25,7 @@ _SMALL = {
 def test_silos_and_devices(name):
     silos = synthetic.task(name, setting="cross_silo", **_SMALL[name])
     assert silos.setting == "cross_silo" and silos.train.ids == silos.test.ids
+    assert silos.is_own_data
     assert synthetic.task(name, **_SMALL[name]).setting == "cross_device"
 
 

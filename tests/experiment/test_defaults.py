@@ -1,6 +1,7 @@
 """What depends on another value, by hand: as the papers and the trainers' help have it."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -104,6 +105,16 @@ def test_per_fedavg_is_trained_for_the_steps_of_its_fine_tuning():
     assert _resolved(PerFedAvg(_SGD), setting=_DEVICES).personalization.max_epochs == 20
     with refused("learning_rates", (0.1, 0.2), "one rate"):
         _resolved(PerFedAvg(), FineTuning(learning_rates=(0.1, 0.2)))
+
+
+def test_fine_tuning_of_a_users_data_tries_three_decades():
+    own = functools.partial(defaults.resolve, setting=_DEVICES, is_own_data=True)
+    assert own(RunConfig()).personalization.learning_rates == (0.01, 0.1, 1.0)
+    assert _resolved(FedAvg(), setting=_DEVICES).personalization.learning_rates == (0.01,)
+    said = own(RunConfig(personalization=FineTuning(learning_rates=(0.2,))))
+    assert said.personalization.learning_rates == (0.2,)
+    # Training adapts at that rate: one, and not several.
+    assert own(RunConfig(PerFedAvg(_SGD))).personalization.learning_rates == (0.01,)
 
 
 @pytest.mark.parametrize(
