@@ -8,8 +8,9 @@ others: `datasets.packages`.
 
 import dataclasses
 import difflib
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets import label_partition, packages
@@ -45,6 +46,7 @@ REGISTRY: Mapping[str, str] = {
     "vehicle": "datasets.vehicle",
 }
 _DATASET, _PARTITION = errors.name("dataset_name"), errors.name("partition")
+_SHORT = ("client", "label", "text")
 # Options that some data sets cannot do without, unless they are synthetic.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "table": ("data_file", "client_column", "label_column"),
@@ -66,9 +68,9 @@ def check_name(name: str) -> None:
         raise UserError(_DATASET, name, f"one of {', '.join(names())}", advice)
 
 
-def check_options(options: DataOptions) -> DataOptions:
+def check_options(options: DataOptions, has_data: bool = False) -> DataOptions:
     """Returns options as their types have them, if a data set is known and has those that are set,
-    without importing it; a package's is imported.
+    without importing it; a package's is imported. `has_data` says that no file is needed.
 
     UserError if it is unknown or has no such option, or options make no sense.
     """
@@ -80,7 +82,7 @@ def check_options(options: DataOptions) -> DataOptions:
     _check_partition(options)
     _check_setting(options)
     if not options.use_synthetic_data:
-        _check_required(options)
+        _check_required(options, has_data)
     _ = model_files(options), options.silo_shares  # Refuse what is not there, or leaves nothing.
     return options
 
@@ -119,7 +121,7 @@ def _check_setting(options: DataOptions) -> None:
         _refuse_changed(options, ("l2_reg", "test_split", "val_split"), expected, advice)
 
 
-def _check_required(options: DataOptions) -> None:
+def _check_required(options: DataOptions, has_data: bool) -> None:
     name, synthetic = options.dataset_name, options_lib.name_of(options, "use_synthetic_data")
     folder, file = options.data_dir, options.data_file
     if name == "images" and (folder is None) == (file is None):
@@ -130,7 +132,7 @@ def _check_required(options: DataOptions) -> None:
             f"give one, or {synthetic}",
         )  # fmt: skip
     for option in _REQUIRED.get(name, ()):
-        if not getattr(options, option):
+        if not getattr(options, option) and not (has_data and option == "data_file"):
             needed = options_lib.name_of(options, option)
             raise UserError(_DATASET, name, f"{needed} beside it", f"give it, or {synthetic}")
 
@@ -163,28 +165,51 @@ def label_column(options: DataOptions) -> str | None:
     return options.label_column if is_table else "label"
 
 
-def create(name: str, **options: Any) -> "Task":
-    """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too."""
+def create(name: str, data: Any = None, **options: Any) -> "Task":
+    """Loads a data set from fields of `DataOptions`; UserError if there is no such field, too.
+
+    Args:
+      data: A table or texts in memory, see `readers.frames`, in place of a `data_file`. `client`,
+        `label` and `text` are short for `client_column` and so on.
+    """
+    options = {f"{n}_column" if n in _SHORT else n: value for n, value in options.items()}
     fields = {field.name for field in dataclasses.fields(DataOptions)} - {"dataset_name"}
     if unknown := sorted(set(options) - fields):
+        near = difflib.get_close_matches(unknown[0], [*_SHORT, *sorted(fields)], n=1)
+        advice = f"did you mean {near[0]!r}?" if near else ""
         known = ", ".join(sorted(fields))
-        raise UserError(f"task {name!r}", f"option {unknown[0]}", f"some of {known}")
-    return create_task(DataOptions(name, **options))
+        raise UserError(f"task {name!r}", f"option {unknown[0]}", f"some of {known}", advice)
+    if data is None:
+        return create_task(DataOptions(name, **options))
+    if name not in _REQUIRED or {"data_file", "use_synthetic_data"} & options.keys():
+        expected = f"task {' or '.join(_REQUIRED)}, and neither a file nor synthetic data beside it"
+        raise UserError(f"{errors.name('data')} of task {name!r}", None, expected)
+    from datasets.readers import frames  # With pandas.
+
+    if isinstance(data, Mapping):
+        options.setdefault("client_column", "client")
+    given_options = DataOptions(name, **options)
+    return create_task(given_options, frames.read(data, given_options.client_column))
 
 
-def _with_users_model(module: Any, options: DataOptions, files: list[str]) -> "Task":
+def _with_users_model(
+    options: DataOptions, files: list[str], make: Callable[[DataOptions], "Task"]
+) -> "Task":
     try:
-        task = module.create_task(options)
+        task = make(options)
     except ValueError as error:  # Of a task whose labels have another shape than the outputs.
         raise UserError(errors.name("model"), options.model, str(error)) from error
     facts = {**task.facts, "files": [*task.facts.get("files", ()), *files]}
     return dataclasses.replace(task, facts=facts)
 
 
-def create_task(options: DataOptions) -> "Task":
-    """Loads a data set's task; UserError if there is none, or its data are missing or broken."""
-    options = check_options(options)
-    task = _load(options)
+def create_task(options: DataOptions, frame: Any = None) -> "Task":
+    """Loads a data set's task; UserError if there is none, or its data are missing or broken.
+
+    A `frame` of text cells stands in for the file of a table or of texts.
+    """
+    options = check_options(options, has_data=frame is not None)
+    task = _load(options, frame)
     from datasets.kinds import next_words  # With TensorFlow.
     from datasets.partition import dealing
 
@@ -209,14 +234,19 @@ def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:
     return facts | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
 
 
-def _load(options: DataOptions) -> "Task":
+def _load(options: DataOptions, frame: Any) -> "Task":
     if options.dataset_name not in REGISTRY:
         return packages.create_task(packages.installed()[options.dataset_name], options)
     module = importlib.import_module(REGISTRY[options.dataset_name])
+    make = module.create_task
+    if frame is not None:
+        from datasets.readers import frames  # With pandas.
+
+        make = functools.partial(module.create_task_from_data, frame, facts=frames.facts(frame))
     if files := model_files(options):
-        task = _with_users_model(module, options, files)
+        task = _with_users_model(options, files, make)
     else:
-        task = module.create_task(options)
+        task = make(options)
     if options.l2_reg:
         from datasets.kinds import silos
 

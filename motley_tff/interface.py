@@ -77,7 +77,9 @@ def create_task(name: str, **options: Any) -> Task:
       name: Its name; each is an entry point `motley_tff.datasets`, a function
         `(name, **options) -> Task`.
       **options: What the package offers; for this project's tasks the fields of
-        `datasets.DataOptions`, such as `data_dir`, `use_synthetic_data`, `base_random_seed`.
+        `datasets.DataOptions`, such as `data_dir`, `use_synthetic_data`, `base_random_seed`. A
+        "table" or "text" takes `data`, such as a DataFrame, with `client` and `label`, the names of
+        columns.
 
     Raises:
       UserError: If no package has it, or its data are missing or broken.
@@ -103,7 +105,8 @@ def create_task(name: str, **options: Any) -> Task:
     task = create(name, **options)
     if not isinstance(task, Task):
         raise tasks[name].error(f"{type(task).__name__} returned", "a Task")
-    facts = {**task.facts, "arguments": plain(options)}
+    arguments = {option: value for option, value in options.items() if option != "data"}
+    facts = {**task.facts, "arguments": plain(arguments)}
     if name in others:
         facts["package"] = others[name].origin
     return dataclasses.replace(task, facts=facts)

@@ -277,9 +277,19 @@ def _parquet(path: Path) -> pd.DataFrame:
         frame = frame.replace_schema_metadata(stored.schema.metadata)
         # As floats large whole numbers beside gaps would be others.
         frame = frame.to_pandas(integer_object_nulls=True)
-        return pd.concat([frame.reset_index(drop=True), _index(frame.index)], axis=1).apply(
-            _as_text
-        )
+        return _text_of(frame)
+
+
+def of_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a DataFrame's cells as `read` does those of a file it was written to; UserError if it
+    has no rows, or columns without a name or two of the same.
+    """
+    return _checked(_text_of(frame.rename(columns=str)))
+
+
+def _text_of(frame: pd.DataFrame) -> pd.DataFrame:
+    parts = [frame.reset_index(drop=True), _index(frame.index)]
+    return pd.concat(parts, axis=1).apply(_as_text)
 
 
 def _index(index: pd.Index) -> pd.DataFrame:

@@ -137,6 +137,8 @@ def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, A
     """Checks that a resumed run has the data it began with; returns what tells them apart."""
     files = {str(path): run_directory.digest(path) for path in task.facts.get("files", ())}
     digests = {os.path.basename(path): digest for path, digest in files.items()}
+    if "data_sha256" in task.facts:  # Of data in memory.
+        digests["data"] = task.facts["data_sha256"]
     directory.check_same("data_files", digests, "data files")
     ids = hashlib.sha256("\0".join(task.train.ids).encode()).hexdigest()
     clients = {"number": len(task.train), "sha256": ids}
