@@ -171,6 +171,12 @@ class DataOptions:
     feature_columns: tuple[str, ...] | None = option(
         None, "table: columns that predict; all others if not given", owners=("table",)
     )
+    ignore_columns: tuple[str, ...] = option(
+        (),
+        "table: columns that do not predict, such as names and row numbers",
+        owners=("table",),
+        everyday="data",
+    )
     categorical_columns: tuple[str, ...] = option(
         (), "table: feature columns whose numbers name categories", owners=("table",)
     )

@@ -2,8 +2,9 @@
 
 Card
   Source: the file of --data_file: CSV, Parquet (`readers/rows.py`) or LEAF's JSON (`users_table`).
-    --client_column, --label_column; --feature_columns are all other columns if not given;
-    --categorical_columns are taken as categories though they are numbers. Or synthetic shops.
+    --client_column, --label_column; --feature_columns are all other columns but --ignore_columns,
+    if not given; --categorical_columns are taken as categories though they are numbers. Or
+    synthetic shops.
   Licence: your own.
   Clients: as the column says, their ids as text; with --setting=cross_silo silos, else devices.
     Synthetic: 40 shops, 20 to 120 customers each, in two planted groups.
@@ -110,6 +111,7 @@ def create_task_from_data(
     names, label = _used_columns(frame, options)
     is_unlabelled = rows_lib.is_missing(frame[label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
+    notes = rows_lib.row_number_notes(frame[names])
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
         raise rows_lib.column_error(frame[label], "no label", "some")
@@ -120,9 +122,8 @@ def create_task_from_data(
     field = "target" if labels.classes is None else "label"
     if (unknown := int((labels.values == -1).sum())) and labels.classes is not None:
         counts["rows_with_a_label_of_no_training_part"] = unknown
-    notes = []
     if labels.classes is not None and options.missing_values is None:
-        notes = rows_lib.label_notes(frame[label])
+        notes += rows_lib.label_notes(frame[label])
     clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
         **(facts or {}),
@@ -141,7 +142,7 @@ def _used_columns(frame: pd.DataFrame, options: DataOptions) -> tuple[list[str],
     """
     rows_lib.check_columns(frame.columns, options, "client_column", "label_column")
     label, field = options.label_column or "", errors.name("feature_columns")
-    others = (options.client_column, label, options.time_column)
+    others = (options.client_column, label, options.time_column, *options.ignore_columns)
     names = list(options.feature_columns or (name for name in frame if name not in others))
     if not names:
         raise UserError("", "no column to predict from", advice=f"give {field}")
@@ -195,7 +196,7 @@ def _features(
 
 def _check_width(num_rows: int, num_columns: int, width: int) -> None:
     columns = f"{num_columns} columns that become, with their categories, {width:,} features"
-    advice = f"leave columns out with {errors.name('feature_columns')}"
+    advice = f"leave columns out with {errors.name('ignore_columns')}"
     if width > _MAX_FEATURES:
         raise UserError("", columns, f"at most {_MAX_FEATURES:,}", advice)
     # As blocks, together, and by client.
@@ -208,7 +209,7 @@ def _check_categories(cells: pd.Series, is_named: bool) -> None:
     has numbers but for a few texts.
     """
     distinct = cells[cells != ""].drop_duplicates()
-    leave_out = f"leave it out with {errors.name('feature_columns')}"
+    leave_out = f"leave it out with {errors.name('ignore_columns')}={cells.name}"
     if rows_lib.looks_like_dates(distinct):
         problem = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
         advice = f"give it as {errors.name('time_column')}, or {leave_out}"

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from datasets.readers import files, rows
+from datasets.readers import files
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
 
@@ -173,6 +173,8 @@ def _opened(path: Path) -> Iterator[_Shallow]:
     """Opens a file behind its byte order mark; UserError if it is an archive or the like."""
     with path.open("rb") as file:
         head = file.read(16)
+        from datasets.readers import rows  # With pandas.
+
         for signature, (kind, _) in rows.SIGNATURES.items():
             if head.startswith(signature):
                 raise UserError("", kind, "JSON", "unpack it")

@@ -39,7 +39,7 @@ _MEMORY_FACTOR = 8
 PYARROW = "pyarrow==20.0.0"
 _COLUMN_OPTIONS = (
     "client_column", "text_column", "label_column", "time_column", "feature_columns",
-    "categorical_columns",
+    "ignore_columns", "categorical_columns",
 )  # fmt: skip
 LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
@@ -411,6 +411,20 @@ def label_notes(labels: pd.Series) -> list[str]:
         f"{count:,} of {len(labels):,} rows have the label {word!r}, which is a class as others; "
         f"if they have no label, give --missing_values={word}"
         for word, count in named.value_counts().items()
+    ]
+
+
+def row_number_notes(frame: pd.DataFrame) -> list[str]:
+    """Returns a line for each column that counts the rows of the file."""
+    first, last = frame.iloc[0], frame.iloc[-1]
+    # Most columns are told by their ends.
+    ends = zip(*(pd.to_numeric(row, errors="coerce") for row in (first, last)), strict=True)
+    likely = [end - start == len(frame) - 1 for start, end in ends]
+    return [
+        f"column {name!r} numbers the rows, and rows in order may follow the label; if it means "
+        f"nothing, give --ignore_columns={name}"
+        for name in frame.columns[likely]
+        if len(frame) > 2 and (pd.to_numeric(frame[name], errors="coerce").diff()[1:] == 1).all()
     ]
 
 

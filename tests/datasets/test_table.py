@@ -54,6 +54,21 @@ def test_devices_are_scaled_by_training_clients_alone():
             assert len(fetched) == parts
 
 
+def test_columns_that_are_ignored_predict_nothing():
+    names = [f"name {i}" for i in range(40)]
+    task = _task(_frame(name=names, z=["1", "2"] * 20), ignore_columns=("name", "x"))
+    assert task.facts["number_columns"] == ["z"] and "category_columns" not in task.facts
+    with refused("ignore_columns", "nam", "column of the table", "'name'"):
+        _task(_frame(name=names), ignore_columns=("nam",))
+
+
+def test_a_column_that_numbers_the_rows_is_warned_of():
+    columns = {"z": [*map(str, range(39)), "40"], "n": [f"{i + 7}.0" for i in range(40)]}
+    (of_x, of_n) = _task(_frame(**columns)).facts["notes"]
+    assert of_x.endswith("--ignore_columns=x") and of_n.endswith("--ignore_columns=n")
+    assert "notes" not in _task(_frame(**columns), ignore_columns=("x", "n")).facts
+
+
 def test_silos_are_imputed_and_scaled_by_their_own_training_part():
     # Seed 0 cuts seven rows into test [6, 2], valid [0], train [1, 3, 5, 4].
     x = ["1", "9", "10", "", "3", "5", "8"] + [str(i) for i in range(7)]
@@ -257,7 +272,7 @@ def _naming(*words, **options):
 
 @pytest.mark.parametrize("word", ["none", "NA", "null", "-", "?", "NaN", "n/a", "#N/A"])
 def test_a_class_may_be_called_as_what_is_missing_elsewhere(word):
-    frame = _frame(rows=8, y=[word, "yes", " " + word, "no", ""] * 16)
+    frame = _frame(rows=8, x=["1", "2"] * 40, y=[word, "yes", " " + word, "no", ""] * 16)
     task = _task(frame)
     assert task.label_names == tuple(sorted({word, "yes", "no"}))
     assert task.facts["rows"] == 64 and task.facts["rows_without_label_left_out"] == 16
@@ -321,7 +336,7 @@ def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
         (
             {"note": [f"note {i}" for i in range(40)]},
             {},
-            {"finding": "40 different texts", "advice": "feature_columns"},
+            {"finding": "40 different texts", "advice": "ignore_columns"},
         ),
         ({"x": ["=A1"] * 40}, {}, {"finding": "formulas"}),
         ({"x": ["1e300", "-1e300"] * 20}, {}, {"finding": "1e+300", "expected": "1e+30"}),
