@@ -124,6 +124,25 @@ class Task:
         fields = tuple(self.train.spec["train"].items())
         check_model_reads_data(self.dataset, self.model, self.loss, self.preprocess, fields)
 
+    def __repr__(self) -> str:
+        """Returns five lines: the data set, its clients, their examples, the model, the metrics."""
+        kind = "silos" if self.setting == "cross_silo" else "devices"
+        counts = ", ".join(f"{len(clients):,} {split}" for split, clients in self.splits.items())
+        fields = ", ".join(
+            f"{name} {spec.dtype.name} {list(spec.shape[1:])}"
+            for name, spec in self.train.spec["train"].items()
+        )
+        metrics = ", ".join(
+            f"{metric.name} ({'higher' if metric.higher_is_better else 'lower'} is better)"
+            for metric in self.metrics
+        )
+        return (
+            f"Task {self.dataset}: {kind}, {self.facts.get('source', 'data')}\n"
+            f"  clients: {counts}\n  examples: {fields}\n"
+            f"  model: {self.model.num_weights:,} weights, {len(self.model.shapes)} arrays\n"
+            f"  metrics: {metrics}"
+        )
+
     @property
     def metric(self) -> Metric:
         """The metric that is reported and that candidates are chosen by."""
