@@ -19,10 +19,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import fedavg, optimizers, scoring
+from motley_tff.algorithms import card as card_lib, fedavg, optimizers, scoring
 from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
-from motley_tff.core import candidate_labels, learning
+from motley_tff.core import candidate_labels, learning, rows
 from motley_tff.core.algorithm import Personalization
 from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -54,6 +54,7 @@ class FineTuning:
         "all layers, or the last ones alone",
         "FedAvg + Fine-tuning (FT)",
         can_be_grouped=True,
+        takes_rows=True,
     )
     optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 0.01), "finetune", "fine-tuning", has_rate=False
@@ -127,7 +128,7 @@ class FineTuning:
 class NoPersonalization(FineTuning):
     """Clients take the global model as it is: fine-tuning for no epoch."""
 
-    card: ClassVar[Card] = Card("none", "no personalization", ())
+    card: ClassVar[Card] = Card("none", "no personalization", (), takes_rows=True)
     max_epochs: int = with_default(FineTuning, "max_epochs", 0)
 
 
@@ -182,7 +183,7 @@ def client_work(
         rate = tf.gather(rates, done // params.max_epochs)
         fresh = params.start(task, optimizer_at(rate), carry.models.start)
         is_first = tf.equal(done % params.max_epochs, 0)
-        learner = learning.select(is_first, fresh, carry.learner)
+        learner = rows.select(is_first, fresh, carry.learner)
         return carry._replace(learner=learner, board=carry.board._replace(candidate=done + 1))
 
     def train(carry, batch):
@@ -199,6 +200,7 @@ def client_work(
         training=True,
         draws_as=_DRAWS_AS,
         begin=next_candidate,
+        changes=("learner",),
     )
     evaluation = tuple(
         scoring.evaluation_pass(task, part, lambda carry: carry.learner.weights)
@@ -211,4 +213,5 @@ def client_work(
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,
+        takes_rows=card_lib.takes_rows(type(params)),
     )

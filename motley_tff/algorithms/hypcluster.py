@@ -40,6 +40,7 @@ from motley_tff.core import (
     options,
     private_mean,
     robust_mean,
+    rows,
 )
 from motley_tff.core.algorithm import Algorithm, Communicated, Groups, Personalization
 from motley_tff.core.client_work import Client, ClientWork, Pass
@@ -359,7 +360,7 @@ class _ClusterServer:
         if self._params.steps_empty_clusters:
             return after, tuple(stepped)
         before = tf.nest.map_structure(tf.convert_to_tensor, state)
-        return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
+        return rows.select(mass > 0.0, (after, tuple(stepped)), (before, model))
 
     def _penalties(self, done: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
         left = tf.maximum(0.0, 1.0 - done / (self._params.balance_rounds or 1))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.finetuning import FineTuning, Stage
-from motley_tff.core import learning, options
+from motley_tff.core import learning, options, rows
 from motley_tff.core.client_work import Batch
 from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
@@ -58,7 +58,7 @@ class LpFt(FineTuning):
             optimizer_states = (*states[:number], phase.optimizer_state, *states[number + 1 :])
             return phase._replace(optimizer_state=optimizer_states)
 
-        return learning.select(
+        return rows.select(
             stage.epoch < self.probing_epochs,
             trained(0, task.model.is_last_layer),
             trained(1, self._trained(task)),

@@ -31,7 +31,7 @@ from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
+from motley_tff.core import candidate_labels, candidates, learning, rows, task as task_lib
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -110,7 +110,7 @@ class PersFL(SiloAlgorithm):
             # Not-a-number without examples: never better.
             loss = learning.means(carry.sums)["loss"]
             came = Teacher(carry.base.incoming, loss)
-            state = learning.select(loss < carry.state.loss, came, carry.state)
+            state = rows.select(loss < carry.state.loss, came, carry.state)
             return base.finish(carry.base)._replace(client_state=state)
 
         # FedAvg's pass stays the first, so that its draws are FedAvg's.

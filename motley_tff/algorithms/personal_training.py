@@ -269,7 +269,7 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
 
     def pass_of(step: Callable[..., Any], num_epochs: int | None = None) -> Pass:
         epochs = global_pass.num_epochs if num_epochs is None else num_epochs
-        return dataclasses.replace(global_pass, step=step, num_epochs=epochs)
+        return dataclasses.replace(global_pass, step=step, num_epochs=epochs, changes=())
 
     if training.same_batches:
         return ClientWork(init, (pass_of(both_steps),), finish)

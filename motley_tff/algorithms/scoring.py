@@ -7,10 +7,11 @@ metrics that `output` makes of the board are what `core.algorithm.Personalizatio
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from motley_tff.core import learning, paired
+from motley_tff.core import learning, paired, rows
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Metric, Task
@@ -57,7 +58,7 @@ class Board(NamedTuple):
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
     names = ("loss", *(metric.name for metric in task.metrics), *paired.STATISTICS)
-    zeros = {name: tf.zeros([num_candidates]) for name in names}
+    zeros = {name: rows.full([num_candidates], 0.0) for name in names}
     sums = {part: paired.empty(client.capacity[part]) for part in parts}
     kept = num_candidates if task.exports_scores else 1
     return Board(
@@ -65,7 +66,7 @@ def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Clien
         examples=empty_examples(task, parts, kept, client),
         example_sums={part: (empty.values, empty) for part, empty in sums.items()},
         curves={part: dict(zeros) for part in parts},
-        candidate=tf.constant(0),
+        candidate=rows.full([], 0),
         num_examples=client.num_examples,
     )
 
@@ -84,7 +85,7 @@ def empty_examples(
     columns = num_candidates * task.num_scores
     places = {part: client.capacity[part] + 1 for part in parts}
     return {
-        part: RankedExamples(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
+        part: RankedExamples(rows.full([n], 0.0), rows.full([n, columns], 0.0), rows.full([], 0))
         for part, n in places.items()
     }
 
@@ -126,22 +127,23 @@ def example_scores(task: Task, outputs: tf.Tensor) -> tf.Tensor:
     whose outputs are not all finite.
     """
     is_finite = learning.rows_are_finite(outputs)
-    return tf.where(is_finite[:, None], task.scores_of(outputs), float("nan"))
+    scores = rows.by_example(task.scores_of, outputs)
+    return tf.where(is_finite[..., None], scores, float("nan"))
 
 
 def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
 
     def first_column(board):
-        return board.candidate * task.num_scores if task.exports_scores else tf.constant(0)
+        return board.candidate * (task.num_scores if task.exports_scores else 0)
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
         if part in board.examples:
-            fresh = board.examples[part]._replace(count=tf.constant(0))
+            fresh = board.examples[part]._replace(count=rows.full([], 0))
             board = board._replace(examples={**board.examples, part: fresh})
         baseline, sums = board.example_sums[part]
-        restarted = (baseline, sums._replace(count=tf.constant(0)))
+        restarted = (baseline, sums._replace(count=rows.full([], 0)))
         return carry._replace(
             board=board._replace(example_sums={**board.example_sums, part: restarted})
         )
@@ -150,35 +152,43 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         board = carry.board
         outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
         board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
+        labels = batch._replace(x=(), key=())
         if part in board.examples:
-            columns = first_column(board) + tf.range(task.num_scores)
-            examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
+            columns = first_column(board)[..., None] + tf.range(task.num_scores)
+            scores = example_scores(task, outputs)
+            examples = rows.each(append, board.examples[part], labels, scores, columns)
             board = board._replace(examples={**board.examples, part: examples})
         baseline, sums = board.example_sums[part]
-        appended = paired.append(sums, batch, *paired.of_batch(task, batch, outputs))
+        appended = rows.each(paired.append, sums, labels, *paired.of_batch(task, batch, outputs))
         both = {**board.example_sums, part: (baseline, appended)}
         return carry._replace(board=board._replace(example_sums=both))
 
     def end(carry):
         board = carry.board
         baseline, sums = board.example_sums[part]
-        baseline = tf.where(tf.equal(board.candidate, 0), sums.values, baseline)
+        baseline = rows.select(tf.equal(board.candidate, 0), sums.values, baseline)
         board = board._replace(example_sums={**board.example_sums, part: (baseline, sums)})
         values = learning.scores(task, board.sums)
-        values |= paired.statistics(task, baseline, sums.values, sums.weights)
-        if part in board.examples:
-            values |= ranking_metrics(task, board.examples[part], first_column(board))
+        statistics = functools.partial(paired.statistics, task)
+        values |= rows.each(statistics, baseline, sums.values, sums.weights)
+        if ranking(task):
+            metrics = functools.partial(ranking_metrics, task)
+            values |= rows.each(metrics, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
-        is_current = tf.equal(tf.range(tf.shape(board.curves[part]["loss"])[0]), board.candidate)
+        places = tf.range(tf.shape(board.curves[part]["loss"])[-1])
+        is_current = tf.equal(places, board.candidate[..., None])
         curves = {
-            name: tf.where(is_current, values[name], curve)
+            name: tf.where(is_current, values[name][..., None], curve)
             for name, curve in board.curves[part].items()
         }
         return carry._replace(board=board._replace(curves={**board.curves, part: curves}))
 
     # What makes pictures draws noise to be scored, another in each batch.
     noise = task.generate is not None
-    return Pass(part, step, EVALUATION_BATCH_SIZE, draws_noise=noise, begin=begin, end=end)
+    return Pass(
+        part, step, EVALUATION_BATCH_SIZE,
+        draws_noise=noise, begin=begin, end=end, changes=("board",),
+    )  # fmt: skip
 
 
 class TwoModels(NamedTuple):
@@ -235,4 +245,4 @@ def output(task: Task, scored: Any, curves: dict[str, dict[str, tf.Tensor]]) -> 
         metrics["scores"] = {
             part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()
         }
-    return ClientOutput((), tf.zeros([]), (), metrics)
+    return ClientOutput((), rows.full([], 0.0), (), metrics)

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
-from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core import client_work, rows, tensor_random
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 
@@ -70,7 +70,7 @@ def _slowed_pass(pass_: client_work.Pass, number: int) -> client_work.Pass:
         inner = pass_.step(carry.inner, batch)
         if pass_.training:
             in_time = carry.steps < carry.budgets[number]
-            inner = learning.select(in_time, inner, carry.inner)
+            inner = rows.select(in_time, inner, carry.inner)
         return carry._replace(inner=inner, steps=carry.steps + 1)
 
-    return dataclasses.replace(outer, begin=begin, step=step)
+    return dataclasses.replace(outer, begin=begin, step=step, changes=())

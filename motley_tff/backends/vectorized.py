@@ -22,6 +22,9 @@ from motley_tff.core.client_work import ClientOutput, ClientWork
 from motley_tff.core.clients import Clients
 from motley_tff.core.task import Task
 
+import os
+
+IS = bool(os.environ.get("IS"))
 Nest = Any
 # Rounds in one compiled call; fewer are run by the same compiled code.
 ROUNDS_PER_CALL = 50
@@ -45,6 +48,27 @@ def _grouped_stacks(
         stack = stacking.join([stacking.take(stack, positions) for stack in whole])
         groups.append((positions, tf.nest.map_structure(tf.convert_to_tensor, stack)))
     return groups
+
+
+class Program:
+    """A function of nests of tensors that is traced once and runs as it is or compiled by XLA.
+
+    The two differ in float32's last digits: XLA adds up in another order.
+    """
+
+    def __init__(self, function: Callable[..., Nest]):
+        self._compiled = tf.function(function, jit_compile=True, autograph=False)
+        self._plain: dict[Any, Any] = {}
+
+    def __call__(self, is_compiled: bool, *args: Nest) -> Nest:
+        """Returns the function's result."""
+        if is_compiled:
+            return self._compiled(*args)
+        traced = self._compiled.get_concrete_function(*args)
+        if traced not in self._plain:
+            plain = type(traced).from_func_graph(traced.graph, traced.function_type, {})
+            self._plain[traced] = plain
+        return self._plain[traced](*args)
 
 
 class VectorizedBackend:
@@ -95,7 +119,7 @@ class VectorizedBackend:
         results: list[Nest] = [None] * len(client_ids)
         for positions, stack in self._stacks(sources, tuple(client_ids), work, num_runs):
             states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
-            metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
+            metrics = function(IS, broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
                 results[position] = _row(metrics, np.s_[:, column])
@@ -109,7 +133,7 @@ class VectorizedBackend:
                     task, lambda _: work, work, {}, broadcasts, client_states, stack, keys
                 ).metrics
 
-            self._functions[id(task), work] = tf.function(run, jit_compile=True, autograph=False)
+            self._functions[id(task), work] = Program(run)
         return self._functions[id(task), work]
 
 
@@ -146,7 +170,7 @@ class VectorizedRuns:
             for name in settings[0]
         }
         self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
-        self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
+        self._block = Program(self._run_block)
 
     def initialize(self, algorithms: Sequence[Algorithm]) -> Nest:
         """Returns the first state of runs of these algorithms."""
@@ -180,6 +204,7 @@ class VectorizedRuns:
         padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         padded_keys[: len(keys)] = keys
         state, sums, diverged = self._block(
+            IS,
             tf.nest.map_structure(tf.convert_to_tensor, state),
             {name: tf.constant(values) for name, values in self._hparams.items()},
             [stack for _, stack in groups],
@@ -245,7 +270,11 @@ class VectorizedRuns:
             optimizer = self._build(run_hparams).server_optimizer
             return fedavg.server_step(optimizer, weights, state, update)
 
-        return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
+        runs = hparams, optimizer_state, weights, update
+        if self._num_runs == 1:
+            new = one_run(tf.nest.map_structure(lambda leaf: leaf[0], runs))
+            return tf.nest.map_structure(lambda leaf: leaf[None], new)
+        return stacked_loop.map_rows(one_run, runs)
 
 
 class VectorizedTraining:

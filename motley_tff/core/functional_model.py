@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from motley_tff.core import random_streams
+from motley_tff.core import random_streams, rows
 from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
@@ -34,6 +34,8 @@ class FunctionalModel:
       initializers: For each weight, the Keras initializer that draws it.
       vectorizes: Whether clients are faster stacked than one by one: small dense models. An
         architecture says so with a class attribute of this name.
+      takes_rows: Whether it takes weights of several clients, [rows, ...], and inputs [rows, batch,
+        ...], or of fewer clients, each for as many rows. A class says so likewise, for itself.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -42,6 +44,7 @@ class FunctionalModel:
     is_last_layer: tuple[bool, ...]
     initializers: tuple[Any, ...]
     vectorizes: bool = False
+    takes_rows: bool = False
 
     @property
     def num_weights(self) -> int:
@@ -88,7 +91,13 @@ class FunctionalModel:
 
     def predict(self, weights: Sequence[tf.Tensor], x: Any, training: bool, key: tf.Tensor) -> Any:
         """Returns the model's outputs (logits, or a regression's prediction) for inputs `x`."""
-        return self.apply(weights, lambda model: model(x, training=training, key=key))
+
+        def outputs(weights, x, key):
+            return self.apply(weights, lambda model: model(x, training=training, key=key))
+
+        if self.takes_rows:
+            return outputs(weights, x, key)
+        return rows.each(outputs, tuple(weights), shared=(x, key))
 
     def embed(self, weights: Sequence[tf.Tensor], x: Any) -> tf.Tensor:
         """Returns the representation that feeds the last layer, for kNN-Per."""
@@ -141,6 +150,7 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         is_last_layer=tuple(id(v) in last for v in variables),
         initializers=tuple(initializers),
         vectorizes=getattr(model, "vectorizes", False),
+        takes_rows=vars(type(model)).get("takes_rows", False),
     )
 
 

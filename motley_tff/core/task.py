@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from motley_tff.core import errors, functional_model
+from motley_tff.core import errors, functional_model, rows
 from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -19,7 +19,8 @@ _MAX_SCORED_CLASSES = 100
 _EXPORT_SCORES = errors.name("export_scores")
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
-# tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
+# tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say). An entry
+# depends on its own example alone.
 EntryFunction = Callable[["tf.Tensor", "tf.Tensor"], tuple["tf.Tensor", "tf.Tensor"]]
 
 
@@ -217,10 +218,26 @@ def masked_sum(
     """Returns (weighted sum of the entries, sum of their weights) over the real rows; the entries
     of rows that are not `is_finite`, bool [batch], are not-a-number.
     """
-    values, weights = function(y, outputs)
-    by_row = [-1] + [1] * (len(weights.shape) - 1)
-    weights = weights * tf.reshape(mask, by_row)
-    if is_finite is not None:
-        values = tf.where(tf.reshape(is_finite, by_row), values, float("nan"))
-    # A padded row's value may be anything, also infinite; zero times that must stay zero.
-    return tf.reduce_sum(tf.where(weights > 0, values, 0.0) * weights), tf.reduce_sum(weights)
+    return masked_sums((function,), y, outputs, mask, is_finite)[0]
+
+
+def masked_sums(
+    functions: Sequence[EntryFunction],
+    y: tf.Tensor,
+    outputs: tf.Tensor,
+    mask: tf.Tensor,
+    is_finite: tf.Tensor | None,
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Returns `masked_sum` of several functions."""
+
+    def entries(y, outputs):
+        return [function(y, outputs) for function in functions]
+
+    def summed(values, weights):
+        weights = weights * rows.aligned(mask, weights)
+        if is_finite is not None:
+            values = tf.where(rows.aligned(is_finite, values), values, float("nan"))
+        # A padded row's value may be anything, also infinite; zero times that must stay zero.
+        return rows.total(tf.where(weights > 0, values, 0.0) * weights), rows.total(weights)
+
+    return [summed(*entry) for entry in rows.by_example(entries, y, outputs)]
