@@ -187,10 +187,11 @@ def run_stack(
         work = _mapped(template, lambda h: capped(work_of(h)), row_hparams, layout)
 
     capacity = {part: _num_padded(examples) for part, examples in stack.parts.items()}
-    client = layout.of_clients((keys, layout.under_seeds(stack.index), stack.sizes))
+    known = layout.of_clients((keys, layout.under_seeds(stack.index), stack.sizes))
+    client = client_work.Client(known[0], known[1], known[2], capacity)
     states = layout.of_states(client_states)
     with rows.stacked(layout) if template.takes_rows else contextlib.nullcontext():
-        carry = work.init(layout.of_runs(broadcast), states, client_work.Client(*client, capacity))
+        carry = work.init(layout.of_runs(broadcast), states, client)
 
         def run_passes(indices, loop, carry):
             for i in indices:
@@ -218,10 +219,10 @@ def _mapped(
     def init(broadcast, state, client):
         def function_of(work):
             return lambda sent, state, known: work.init(
-                sent, state, client_work.Client(*known, client.capacity)
+                sent, state, known._replace(capacity=client.capacity)
             )
 
-        return over_rows(function_of, broadcast, state, tuple(client[:3]))
+        return over_rows(function_of, broadcast, state, client._replace(capacity={}))
 
     @functools.cache  # Passes that are equal stay so: `walk_over` looks.
     def mapped_pass(pass_):

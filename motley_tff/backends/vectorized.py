@@ -7,9 +7,10 @@ which).
 """
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,20 +23,40 @@ from motley_tff.core.client_work import ClientOutput, ClientWork
 from motley_tff.core.clients import Clients
 from motley_tff.core.task import Task
 
-import os
-
-IS = bool(os.environ.get("IS"))
 Nest = Any
 # Rounds in one compiled call; fewer are run by the same compiled code.
 ROUNDS_PER_CALL = 50
 # Stacks of tensors that are kept for the next call on the same clients.
 _MAX_CACHED_STACKS = 4
+# What is done so often, or goes through so many numbers in all, is compiled: see `pays`.
+_MOST_TIMES, _MOST_NUMBERS = 10, 10_000_000
+
+
+def pays(times: int, numbers: int) -> bool:
+    """Returns whether to compile what is done for the so manieth time, from 1 on, on so many
+    numbers (`stacking.numbers`).
+
+    Compiling a round or an evaluation took 0.5 to 2 seconds. Uncompiled, a round of School or
+    Vehicle took 6 ms more, an evaluation 0.15 s, and large stacks 0.03 s a million numbers: a run
+    of one round ends seconds sooner, and one of hundreds half a second later. The choice hangs on
+    nothing that a resumed run does not know, as the two differ in float32's last digits.
+    """
+    return times > _MOST_TIMES or times * numbers > _MOST_NUMBERS
+
+
+class Grouped(NamedTuple):
+    """Groups of clients of similar size, each as (positions in the list, stack of tensors), and how
+    many numbers all their work goes through.
+    """
+
+    groups: list[tuple[np.ndarray, stacking.Stack]]
+    numbers: int
 
 
 def _grouped_stacks(
     sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
-) -> list[tuple[np.ndarray, stacking.Stack]]:
-    """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
+) -> Grouped:
+    """Returns clients in groups.
 
     Args:
       sources: The clients under each seed.
@@ -47,7 +68,7 @@ def _grouped_stacks(
     for positions in stacking.groups(times * numbers):
         stack = stacking.join([stacking.take(stack, positions) for stack in whole])
         groups.append((positions, tf.nest.map_structure(tf.convert_to_tensor, stack)))
-    return groups
+    return Grouped(groups, int(numbers.sum()))
 
 
 class Program:
@@ -77,21 +98,23 @@ class VectorizedBackend:
     name = "vectorized"
     yields_each_client = False
 
-    def __init__(self) -> None:
+    def __init__(self, pays: Callable[[int, int], bool] = pays):
+        self._pays = pays
         self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
         self._functions: dict[Any, Any] = {}
 
     def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
-        return VectorizedTraining(task, algorithm)
+        return VectorizedTraining(task, algorithm, self._pays)
 
     def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         several = tf.nest.map_structure(lambda w: np.asarray(w)[None], call.broadcast)
         states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *call.states)
         for client_id, metrics in self.map_runs(
-            call.task, call.work, several, (call.clients,), call.client_ids, call.key[None], states
-        ):
+            call.task, call.work, several, (call.clients,), call.client_ids, call.key[None],
+            states, call.times,
+        ):  # fmt: skip
             yield client_id, _row(metrics, 0)
 
     def map_runs(
@@ -103,6 +126,7 @@ class VectorizedBackend:
         client_ids: Sequence[str],
         keys: np.ndarray,
         client_states: Nest = (),
+        times: int | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
@@ -112,14 +136,17 @@ class VectorizedBackend:
           sources: The clients under each seed.
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
           client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
+          times: As in `base.ClientCall`; compiled if None.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
         num_runs = tf.nest.flatten(broadcasts)[0].shape[0]
         results: list[Nest] = [None] * len(client_ids)
-        for positions, stack in self._stacks(sources, tuple(client_ids), work, num_runs):
+        grouped = self._stacks(sources, tuple(client_ids), work, num_runs)
+        is_compiled = times is None or self._pays(times, grouped.numbers)
+        for positions, stack in grouped.groups:
             states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
-            metrics = function(IS, broadcasts, states, stack, tf.constant(keys, tf.int32))
+            metrics = function(is_compiled, broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
                 results[position] = _row(metrics, np.s_[:, column])
@@ -186,9 +213,13 @@ class VectorizedRuns:
         return weights, optimizer_state, client_states
 
     def next(
-        self, state: Nest, client_ids: tuple[str, ...], keys: np.ndarray
+        self,
+        state: Nest,
+        client_ids: tuple[str, ...],
+        keys: np.ndarray,
+        is_compiled: bool = True,
     ) -> tuple[Nest, list[list[dict[str, float]]], np.ndarray]:
-        """Runs rounds of one cohort in one compiled call.
+        """Runs rounds of one cohort in one call.
 
         Args:
           keys: int32 [rounds, seeds, 2], the key of each round; at most `ROUNDS_PER_CALL` rounds.
@@ -198,16 +229,13 @@ class VectorizedRuns:
           [rounds, runs], the position of a client whose loss is not finite, else -1. The means of
           such a run are not finite either, and the other runs go on.
         """
-        times = self._num_runs * ROUNDS_PER_CALL
-        sources = tuple(task.train for task in self._tasks)
-        groups = self._stacks(sources, client_ids, self._template.work, times)
         padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         padded_keys[: len(keys)] = keys
         state, sums, diverged = self._block(
-            IS,
+            is_compiled,
             tf.nest.map_structure(tf.convert_to_tensor, state),
             {name: tf.constant(values) for name, values in self._hparams.items()},
-            [stack for _, stack in groups],
+            [stack for _, stack in self._grouped(client_ids).groups],
             tf.constant(padded_keys),
             tf.constant(len(keys)),
         )
@@ -215,6 +243,15 @@ class VectorizedRuns:
         runs = range(self._num_runs)
         means = [[_means(sums, i, run) for run in runs] for i in range(len(keys))]
         return state, means, diverged.numpy()[: len(keys)]
+
+    def numbers(self, client_ids: tuple[str, ...]) -> int:
+        """Returns how many numbers the work of a round goes through in one run."""
+        return self._grouped(client_ids).numbers
+
+    def _grouped(self, client_ids: tuple[str, ...]) -> Grouped:
+        times = self._num_runs * ROUNDS_PER_CALL
+        sources = tuple(task.train for task in self._tasks)
+        return self._stacks(sources, client_ids, self._template.work, times)
 
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
         """Runs up to `ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
@@ -282,8 +319,8 @@ class VectorizedTraining:
 
     rounds_per_call = ROUNDS_PER_CALL
 
-    def __init__(self, task: Task, algorithm: Algorithm):
-        self._task, self._algorithm = task, algorithm
+    def __init__(self, task: Task, algorithm: Algorithm, pays: Callable[[int, int], bool] = pays):
+        self._task, self._algorithm, self._pays = task, algorithm, pays
         self._runs = VectorizedRuns([task], lambda _: algorithm, [{}])
 
     def initialize(self) -> Nest:
@@ -293,10 +330,22 @@ class VectorizedTraining:
     def next(
         self, state: Nest, rounds: Sequence[base.Round]
     ) -> tuple[Nest, list[base.RoundResult]]:
-        """Runs rounds in one compiled call; see `base.TrainingProcess`."""
+        """Runs rounds in a call, or the first of them in one and the others in another; see
+        `base.TrainingProcess`.
+        """
+        numbers, results = self._runs.numbers(rounds[0].client_ids), []
+        blocks = itertools.groupby(rounds, lambda round_: self._pays(round_.number, numbers))
+        for is_compiled, block in blocks:
+            state, new = self._next(state, list(block), is_compiled)
+            results += new
+        return state, results
+
+    def _next(
+        self, state: Nest, rounds: Sequence[base.Round], is_compiled: bool
+    ) -> tuple[Nest, list[base.RoundResult]]:
         start, client_ids = time.perf_counter(), rounds[0].client_ids
         keys = np.stack([round_.key[None] for round_ in rounds])
-        state, means, diverged = self._runs.next(state, client_ids, keys)
+        state, means, diverged = self._runs.next(state, client_ids, keys, is_compiled)
         seconds = (time.perf_counter() - start) / len(rounds)
         for round_, (position,) in zip(rounds, diverged, strict=True):
             if position >= 0:
