@@ -31,6 +31,7 @@ class LpFt(FineTuning):
         ("finetuning_trainer",),
         "the last layers for --probing_epochs, then all",
         can_be_grouped=True,
+        takes_rows=True,
     )
     probing_epochs: int = option(1, "Epochs that lp_ft tunes the last layer alone")
 

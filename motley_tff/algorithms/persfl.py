@@ -61,6 +61,7 @@ class PersFL(SiloAlgorithm):
         "PersFL",
         ("mtl_trainer",),
         "a student for each silo, taught by the global model that was best there",
+        takes_rows=True,
     )
     tuning: ClassVar[candidates.Tuning] = "per_client"
     distillation: str = option(
@@ -116,7 +117,8 @@ class PersFL(SiloAlgorithm):
         # FedAvg's pass stays the first, so that its draws are FedAvg's.
         (training,) = base.passes
         looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
-        return ClientWork(init, (training.within("base"), looking), finish)
+        passes = training.within("base"), looking
+        return ClientWork(init, passes, finish, takes_rows=base.takes_rows)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization:
         """Returns the students' training and scoring; UserError where examples have no classes,

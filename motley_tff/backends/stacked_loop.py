@@ -39,7 +39,11 @@ def map_rows(function: Callable[[Any], Any], elements: Any) -> Any:
     `tf.vectorized_map` turns autograph on over its body, whatever it is called from; our bodies
     are graph code already, and converting them took half of a silo run's tracing.
     """
-    return tf.vectorized_map(tf.autograph.experimental.do_not_convert(function), elements)
+    mapped = tf.vectorized_map(tf.autograph.experimental.do_not_convert(function), elements)
+    number = tf.nest.flatten(elements)[0].shape[0]
+    for leaf in tf.nest.flatten(mapped):
+        leaf.set_shape([number, *leaf.shape[1:]])
+    return mapped
 
 
 def _with_static_shapes(original: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -159,7 +159,10 @@ def gradients(
         if penalty is not None:
             loss += penalty(weights)
     derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return tuple(tf.convert_to_tensor(g) for g in derivatives), add(task, batch, outputs, sums)
+    pairs = zip(derivatives, variables, strict=True)
+    # Through a model that is mapped, a gradient does not know how many rows there are.
+    found = tuple(tf.ensure_shape(g, variable.shape) for g, variable in pairs)
+    return found, add(task, batch, outputs, sums)
 
 
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:

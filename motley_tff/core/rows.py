@@ -105,6 +105,12 @@ def scaled(number: Any, arrays: Any) -> Any:
     return tf.nest.map_structure(lambda array: aligned(number, array) * array, arrays)
 
 
+def outer(vector: tf.Tensor, array: tf.Tensor) -> tf.Tensor:
+    """Returns a client's vector [..., k] times an array [..., any shape]: [..., k, any shape]."""
+    array = tf.expand_dims(array, len(leading()))
+    return aligned(vector, array) * array
+
+
 def select(condition: tf.Tensor, a: Any, b: Any) -> Any:
     """Returns nest `a` where a client's condition holds, else `b`."""
     # A condition is aligned once with all leaves of a rank; what is the same in both stays.
