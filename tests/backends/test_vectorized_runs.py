@@ -1,5 +1,7 @@
 """Several runs in one call: the numbers of separate runs, to 1e-6."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,31 @@ def test_equal_to_separate_runs_and_a_run_that_diverges_leaves_the_others_alone(
             assert weights[2 * i + seed] == pytest.approx(weight, rel=1e-6)
             for mine, theirs in zip(of_run, expected, strict=True):
                 assert mine == pytest.approx(theirs, rel=1e-5)
+
+
+def test_what_is_compiled_hangs_on_the_round_alone(task):
+    """Ten rounds go uncompiled, then all are compiled; a run that is cut makes the same numbers."""
+    algorithm = _builder(task)(GRID[0])
+    plan = _plan(task, 0, 13)
+
+    def weights(pays, *cuts):
+        process = vectorized.VectorizedBackend(pays).training(task, algorithm)
+        state, ends = process.initialize(), [0, *cuts, len(plan)]
+        for first, last in itertools.pairwise(ends):
+            state, results = process.next(state, plan[first:last])
+            assert [r.number for r in results] == [r.number for r in plan[first:last]]
+        return process.weights(state)[0].tobytes()
+
+    whole = weights(vectorized.pays)
+    assert whole == weights(vectorized.pays, 4, 11)
+    never, always = (weights(lambda times, numbers, a=a: a) for a in (False, True))
+    numbers = [np.frombuffer(w, np.float32).item() for w in (never, whole, always)]
+    assert numbers[1:] == pytest.approx(numbers[:1] * 2, rel=1e-6)
+
+
+def test_what_is_done_often_or_is_large_is_compiled():
+    assert not vectorized.pays(10, 1000) and vectorized.pays(11, 1000)
+    assert not vectorized.pays(2, 5_000_000) and vectorized.pays(3, 5_000_000)
 
 
 def test_seeds_with_other_silos_are_refused(task):
