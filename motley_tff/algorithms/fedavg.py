@@ -21,9 +21,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from motley_tff.algorithms import card as card_lib
 from motley_tff.algorithms.base import TrainingAlgorithm
-from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.card import Card, takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
 from motley_tff.core import learning, rows
 from motley_tff.core.algorithm import Algorithm, Communicated, Nest, ServerOptimizer
@@ -103,7 +102,7 @@ class FedAvg(TrainingAlgorithm):
             return ClientOutput(update, client.weight, (), client.learner.sums)
 
         pass_ = dataclasses.replace(self.local_pass(task, local_step), changes=("learner",))
-        return ClientWork(init, (pass_,), finish, takes_rows=card_lib.takes_rows(type(self)))
+        return ClientWork(init, (pass_,), finish, takes_rows=takes_rows(type(self)))
 
     def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:
         """Returns what is added to a batch's loss, though not to the reported one."""

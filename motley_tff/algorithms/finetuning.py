@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import card as card_lib, fedavg, optimizers, scoring
-from motley_tff.algorithms.card import Card, Training
+from motley_tff.algorithms import fedavg, optimizers, scoring
+from motley_tff.algorithms.card import Card, Training, takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import candidate_labels, learning, rows
 from motley_tff.core.algorithm import Personalization
@@ -213,5 +213,5 @@ def client_work(
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,
-        takes_rows=card_lib.takes_rows(type(params)),
+        takes_rows=takes_rows(type(params)),
     )

@@ -30,8 +30,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from motley_tff.algorithms import card, fedavg, scoring
-from motley_tff.algorithms.card import Card
+from motley_tff.algorithms import fedavg, scoring
+from motley_tff.algorithms.card import Card, takes_rows
 from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.core import (
     candidate_labels,
@@ -172,8 +172,7 @@ class HypCluster(fedavg.FedAvg):
                 cluster = carry.memory.lowest()
                 return output._replace(metrics={**output.metrics, "cluster": cluster})
 
-            takes_rows = card.takes_rows(type(self))
-            return dataclasses.replace(scored, finish=finish, takes_rows=takes_rows)
+            return dataclasses.replace(scored, finish=finish, takes_rows=takes_rows(type(self)))
 
         return Personalization(
             "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True

@@ -82,7 +82,7 @@ def by_example(function: Callable[..., Any], *arrays: tf.Tensor) -> Any:
 
 def total(array: tf.Tensor) -> tf.Tensor:
     """Returns the sum of a client's numbers: [..., any shape] -> [...]."""
-    return tf.reduce_sum(array, axis=list(range(len(leading()), array.shape.rank)))
+    return tf.reduce_sum(array, axis=list(range(len(leading()), len(array.shape))))
 
 
 def full(shape: Any, value: Any) -> tf.Tensor:
@@ -95,9 +95,9 @@ def aligned(number: Any, array: tf.Tensor) -> Any:
     numbers of an array [..., any shape].
     """
     rank = len(getattr(number, "shape", ()))
-    if rank in (0, array.shape.rank):
+    if rank in (0, len(array.shape)):
         return number
-    return tf.reshape(number, [*number.shape, *[1] * (array.shape.rank - rank)])
+    return tf.reshape(number, [*number.shape, *[1] * (len(array.shape) - rank)])
 
 
 def scaled(number: Any, arrays: Any) -> Any:
