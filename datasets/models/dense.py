@@ -8,8 +8,8 @@ from motley_tff.core import rows
 
 
 class Dense(tf.keras.layers.Dense):
-    """Keras's layer; of kernels [rows, dim, units] and biases [rows, units], a product for each
-    client. Inputs [clients, batch, dim] are each for as many rows, in order.
+    """Keras's layer; of inputs [rows, batch, dim], kernels [rows, dim, units] and biases [rows,
+    units], a product for each row.
     """
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
@@ -17,7 +17,7 @@ class Dense(tf.keras.layers.Dense):
         if not rows.leading():
             return super().call(x)
         kernel, bias = map(tf.convert_to_tensor, (self.kernel, self.bias))
-        return self.activation(_products(tf.cast(x, kernel.dtype), kernel) + bias[:, None])
+        return self.activation(tf.matmul(tf.cast(x, kernel.dtype), kernel) + bias[:, None])
 
 
 def flatten(x: tf.Tensor) -> tf.Tensor:
@@ -25,16 +25,3 @@ def flatten(x: tf.Tensor) -> tf.Tensor:
     if rows.leading():
         return tf.reshape(x, [*x.shape[:2], math.prod(x.shape[2:])])
     return tf.reshape(x, [-1, math.prod(x.shape[1:])])
-
-
-def _products(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Returns x [clients, batch, dim] times kernels [rows, dim, units]: [rows, batch, units]."""
-    clients, batch, dim = x.shape
-    each, units = kernel.shape[0] // clients, kernel.shape[2]
-    if each == 1:
-        return tf.matmul(x, kernel)
-    # All kernels that meet the same inputs are one: a matrix product is quicker than several.
-    wide = tf.transpose(tf.reshape(kernel, [clients, each, dim, units]), [0, 2, 1, 3])
-    outputs = tf.matmul(x, tf.reshape(wide, [clients, dim, each * units]))
-    outputs = tf.transpose(tf.reshape(outputs, [clients, batch, each, units]), [0, 2, 1, 3])
-    return tf.reshape(outputs, [clients * each, batch, units])

@@ -1,4 +1,4 @@
-"""The vectorized backend: clients stacked on a leading axis, many rounds in one compiled call.
+"""The vectorized backend: clients stacked on a leading axis, many rounds in one call.
 
 For models and data that fit, linear models first: XLA fuses the small arithmetic of all clients of
 a round, the aggregation and the server's step, and no Python runs between rounds. Runs that differ

@@ -35,7 +35,7 @@ class FunctionalModel:
       vectorizes: Whether clients are faster stacked than one by one: small dense models. An
         architecture says so with a class attribute of this name.
       takes_rows: Whether it takes weights of several clients, [rows, ...], and inputs [rows, batch,
-        ...], or of fewer clients, each for as many rows. A class says so likewise, for itself.
+        ...]. A class says so likewise, for itself.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -97,7 +97,7 @@ class FunctionalModel:
 
         if self.takes_rows:
             return outputs(weights, x, key)
-        return rows.each(outputs, tuple(weights), shared=(x, key))
+        return rows.each(outputs, tuple(weights), x, key)
 
     def embed(self, weights: Sequence[tf.Tensor], x: Any) -> tf.Tensor:
         """Returns the representation that feeds the last layer, for kNN-Per."""

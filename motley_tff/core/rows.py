@@ -1,6 +1,6 @@
 """Client work that is written once for one client and for a stack of them, on a leading axis.
 
-A stack's *rows* are clients (under several seeds or settings: each of them). In it, what is a
+A stack's *rows* are clients (under several seeds: under each of them). In it, what is a
 number of one client, such as a rate or a loss, is an array [rows], weights are [rows, ...], and a
 batch's labels and mask [rows, batch, ...]. Rows do not meet each other, so the gradient of the
 *sum* of their losses with respect to stacked weights is every client's own gradient. Client work
@@ -27,10 +27,8 @@ class Layout(Protocol):
 
     num_rows: int
 
-    def map(self, function: Callable[..., Any], of_rows: Any, shared: Any) -> Any:
-        """Returns `function(*of_rows, *shared)` of every row: the first have leaves [rows, ...],
-        the others fewer, each for as many rows in order.
-        """
+    def map(self, function: Callable[..., Any], of_rows: Any) -> Any:
+        """Returns `function(*of_rows)` of every row; `of_rows` have leaves [rows, ...]."""
 
 
 _layout: contextvars.ContextVar[Layout | None] = contextvars.ContextVar("layout", default=None)
@@ -58,15 +56,13 @@ def taken(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def each(function: Callable[..., Any], *of_rows: Any, shared: Any = ()) -> Any:
-    """Returns `function(*of_rows, *shared)` of a client, or of every row. What rows share may have
-    fewer entries, see `Layout.map`.
-    """
+def each(function: Callable[..., Any], *of_rows: Any) -> Any:
+    """Returns `function(*of_rows)` of a client, or of every row."""
     layout = _layout.get()
     if layout is None or getattr(function, "takes_rows", False):
-        return function(*of_rows, *shared)
+        return function(*of_rows)
     with stacked(None):
-        return layout.map(function, of_rows, shared)
+        return layout.map(function, of_rows)
 
 
 def by_example(function: Callable[..., Any], *arrays: tf.Tensor) -> Any:
