@@ -89,11 +89,18 @@ def test_what_is_compiled_hangs_on_the_round_alone(task):
     plan = _plan(task, 0, 13)
 
     def weights(pays, *cuts):
-        process = vectorized.VectorizedBackend(pays).training(task, algorithm)
+        asked = []
+
+        def recorded(*question):
+            asked.append(question)
+            return pays(*question)
+
+        process = vectorized.VectorizedBackend(recorded).training(task, algorithm)
         state, ends = process.initialize(), [0, *cuts, len(plan)]
         for first, last in itertools.pairwise(ends):
             state, results = process.next(state, plan[first:last])
             assert [r.number for r in results] == [r.number for r in plan[first:last]]
+        assert [times for times, _ in asked] == [round_.number for round_ in plan]
         return process.weights(state)[0].tobytes()
 
     whole = weights(vectorized.pays)
