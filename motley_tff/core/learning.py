@@ -161,8 +161,8 @@ def gradients(
     derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     pairs = zip(derivatives, variables, strict=True)
     # Through a model that is mapped, a gradient does not know how many rows there are.
-    found = tuple(tf.ensure_shape(g, variable.shape) for g, variable in pairs)
-    return found, add(task, batch, outputs, sums)
+    shaped = tuple(tf.ensure_shape(g, variable.shape) for g, variable in pairs)
+    return shaped, add(task, batch, outputs, sums)
 
 
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:
