@@ -24,7 +24,7 @@ from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
 from motley_tff.core import candidate_labels, learning
 from motley_tff.core.algorithm import Personalization
-from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientWork, Frozen, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, MAX_RATE, option, with_default
 from motley_tff.core.task import Task
@@ -32,6 +32,8 @@ from motley_tff.core.task import Task
 # An epoch draws as pass number 2 does, however many evaluation passes stand before it; so the parts
 # that are scored change no number. (On silos, which are scored on two parts, it is number 2.)
 _DRAWS_AS = 2
+# Methods by which a kind of fine-tuning may train other layers than its flags say.
+_OWN = ("models", "start", "step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,13 @@ class FineTuning:
     def local_penalty(self, weights: learning.Weights, models: Models) -> tf.Tensor | float:
         """Returns what is added to a batch's loss."""
         return 0.0
+
+    def frozen(self, task: Task) -> Frozen | None:
+        """Returns what no epoch changes; None of a kind with models or steps of its own."""
+        is_own = any(getattr(type(self), n) is not getattr(FineTuning, n) for n in _OWN)
+        if is_own or not self.max_epochs:
+            return None
+        return Frozen(lambda carry: carry.models.start, self._trained(task))
 
     def _trained(self, task: Task) -> tuple[bool, ...]:
         return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
@@ -211,4 +220,5 @@ def client_work(
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,
+        frozen=params.frozen(task),
     )

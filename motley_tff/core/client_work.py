@@ -128,6 +128,20 @@ class Pass:
         return dataclasses.replace(self, begin=begin, step=step, end=end)
 
 
+class Frozen(NamedTuple):
+    """What of a model the passes leave as it is, see `core.frozen`.
+
+    Attributes:
+      weights: `carry -> weights`, of whose first layers those that are not trained stay the same.
+      is_trained: For each weight, whether a pass may train it.
+      holds: `carry -> bool []`, whether that is so in the pass that begins; None if it always is.
+    """
+
+    weights: Callable[[Any], Any]
+    is_trained: tuple[bool, ...]
+    holds: Callable[[Any], tf.Tensor] | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientWork:
     """The pure functions of one algorithm's client side.
@@ -138,6 +152,7 @@ class ClientWork:
       loop: Passes that are repeated after `passes`, `num_loops` times.
       loop_period: Loops this far apart draw the same orders and dropout, so that candidates which
         differ in a hyperparameter only see the same batches; `num_loops` if 0.
+      frozen: What all passes leave as it is, so that backends may compute it once; None if nothing.
     """
 
     init: Callable[[Any, Any, Client], Any]
@@ -146,6 +161,7 @@ class ClientWork:
     loop: tuple[Pass, ...] = ()
     num_loops: int = 0
     loop_period: int = 0
+    frozen: Frozen | None = None
 
     @property
     def all_passes(self) -> tuple[Pass, ...]:
