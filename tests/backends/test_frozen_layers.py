@@ -1,6 +1,7 @@
 """Frozen layers are computed once a client, and no number shows it."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ from motley_tff.core import (
     task as task_lib,
     tensor_random,
 )
-from motley_tff.core.layer_groups import LayerGroup
-from tests import eager, toy
+from motley_tff.core.layer_groups import Features, LayerGroup
+from tests import toy
 from tests.contracts import registry
 
 _SGD = optimizers.OptimizerConfig("momentum", 1.0, {"momentum": 0.5})
@@ -102,11 +103,12 @@ _KINDS = {
 }
 
 
+_slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+_QUICK = ("emnist_cnn", "stackoverflow")
+
+
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize(
-    "name",
-    [n if n != "mobilenet" else pytest.param(n, marks=pytest.mark.slow) for n in _ARCHITECTURES],
-)
+@pytest.mark.parametrize("name", [n if n in _QUICK else _slow(n) for n in _ARCHITECTURES])
 def test_architectures_give_the_same_curves(name):
     build, kind = _ARCHITECTURES[name]
     task = _task(_model(build, kind), kind)
@@ -114,9 +116,16 @@ def test_architectures_give_the_same_curves(name):
         _assert_alike(task, params)
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("backend", ["sequential", pytest.param("tff", marks=pytest.mark.slow)])
-def test_graphs_give_the_same_curves(kind, backend):
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [
+        ("sequential", "lp_ft"),
+        _slow("sequential", "last_layer"),
+        _slow("tff", "lp_ft"),
+        _slow("tff", "last_layer"),
+    ],
+)
+def test_graphs_give_the_same_curves(backend, kind):
     build, inputs = _ARCHITECTURES["emnist_cnn"]
     with registry.BACKENDS[backend]() as opened:
         _assert_alike(_task(_model(build, inputs), inputs), _KINDS[kind], opened)
@@ -203,6 +212,7 @@ def counted():
     return _task(_model(_Counting, _NUMBERS), _NUMBERS)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_augmented_examples_give_the_same_curves(counted):
     task = dataclasses.replace(counted, preprocess=_augmented)
     _assert_alike(task, _KINDS["last_layer"])
@@ -214,16 +224,17 @@ def test_an_epoch_of_some_examples_reads_no_table(counted):
     assert _num_computed(counted, work) == 2 * 2 + _NUM_SCORED
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_examples_whose_features_do_not_fit_have_no_table(counted, monkeypatch):
     # Room for what is scored, not for what is trained on.
     monkeypatch.setattr(frozen, "MOST_BYTES", 4 * 4 * _NUM_SCORED)
     params = _KINDS["last_layer"]
     _assert_alike(counted, params)
-    with eager.running():
-        number = _num_computed(counted, _work(counted, params))
+    number = _num_computed(counted, _work(counted, params))
     assert number == _ALL_OF["personalization"] + _NUM_SCORED
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_clients_of_unknown_size(counted):
     source = clients.DerivedClients(counted.test, lambda parts, client_id: parts)
     source.sizes = {}
@@ -258,6 +269,22 @@ def test_a_graph_has_the_convolutions_once():
     names = [f.signature.name for f in graph.as_graph_def().library.function
              if any(node.op == "Conv2D" for node in f.node_def)]  # fmt: skip
     assert len(names) == 2, names  # One for each part.
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", _ARCHITECTURES)
+def test_outputs_from_every_cut(name):
+    build, kind = _ARCHITECTURES[name]
+    model = _model(build, kind)
+    weights, x = model.initial_weights(3), _inputs(4, kind)
+    assert len(model.cuts) == (3 if name in _QUICK else 2)
+    for cut in model.cuts:
+        for training in (False,) if cut.draws else (False, True):
+            values = model.features(weights, x, cut, training)
+            assert values.shape == (4, *cut.shape)
+            outputs = model.predict(weights, Features(values, cut), training, _KEY)
+            expected = model.predict(weights, x, training, _KEY)
+            np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 @pytest.mark.usefixtures("eagerly")
