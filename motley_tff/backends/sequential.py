@@ -33,9 +33,9 @@ Nest = Any
 T = TypeVar("T")
 # Examples of a function's call for nothing: enough for whole batches, little for a large client.
 _WARM_UP_ROWS = 256
-# Clients a thread that run or wait for their turn; what waits takes memory. By the sizes of EMNIST's
-# writers, 8 threads would take 1.27 times their work for 100 clients with one more than threads,
-# and 1.02 times with two a thread; no less with more.
+# Clients a thread that run or wait for their turn; what waits takes memory. By the sizes of
+# EMNIST's writers, 100 clients took 8 threads 1.27 times their work where one client more than
+# threads was held, and 1.02 times with two a thread; with more no less.
 _HELD = 2
 
 
@@ -273,11 +273,10 @@ def _concrete(function, *arguments):
 def _ordered_map(
     function: Callable[..., T], arguments: Sequence[tuple], order: Sequence[int], threads: int
 ) -> Iterator[T]:
-    """Maps in `threads` threads, begun in an order of positions of which the last ones alone may be
-    out of place, so many as are held; yields by position.
+    """Maps in `threads` threads and yields the results in the order of the arguments.
 
-    `_HELD` results a thread are held at most, finished or not: a large client, or the last ones of
-    all, keep no thread waiting.
+    At most `_HELD` calls a thread have begun and are not yet yielded, so that a large client keeps
+    no other thread waiting. `order` has the positions as they begin; see `_begun_in_order`.
     """
     if threads == 1:
         yield from itertools.starmap(function, arguments)
@@ -296,8 +295,8 @@ def _ordered_map(
 
 
 def _begun_in_order(sizes: Sequence[int], threads: int) -> list[int]:
-    """Returns the order in which clients of these sizes are begun: as they come, but of the last
-    ones, which are held together, the largest first, so that all threads end at about one time.
+    """Returns the order in which clients begin: as they come, but the largest of the last ones
+    first, so that all threads end at about the same time. The last ones are held together.
     """
     first = max(0, len(sizes) - _HELD * threads)
     last = sorted(range(first, len(sizes)), key=lambda i: -sizes[i])
