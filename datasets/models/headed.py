@@ -26,7 +26,7 @@ class HeadedModel(tf.keras.Model):
             return ()
         return (
             LayerGroup(lambda x, *_: self.embed(x)),
-            LayerGroup(lambda h, *_: self.head_outputs(h)),
+            LayerGroup(lambda h, *_: self.head_outputs(h), is_dense=True),
         )
 
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:

@@ -22,7 +22,7 @@ class StackoverflowLstm(text_models.TextLstm):
     def layer_groups(self) -> tuple[LayerGroup, ...]:
         """The LSTM, the 96 and the logits."""
         lstm, logits = super().layer_groups
-        return (lstm, LayerGroup(lambda h, *_: self.projection(h)), logits)
+        return (lstm, LayerGroup(lambda h, *_: self.projection(h), is_dense=True), logits)
 
     def after_embed(self, h: tf.Tensor) -> tf.Tensor:
         """Returns logits; `embed` is one layer before them, where Motley's kNN-Per looks."""

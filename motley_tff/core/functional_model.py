@@ -136,6 +136,16 @@ class FunctionalModel:
             tf.function(trace, autograph=False).get_concrete_function(self.inputs, *specs)
         return tuple(cuts)
 
+    @functools.cached_property
+    def cut_before_tokens(self) -> Cut | None:
+        """The first cut of features of tokens, [time, dim], with dense layers alone behind it; None
+        if there is none, or a layer before it draws.
+        """
+        cuts = [cut for cut in self.cuts if len(cut.shape) == 2 and not cut.draws]
+        groups = self.build().layer_groups if cuts else ()
+        dense = (c for c in cuts[:-1] if all(g.is_dense for g in groups[c.num_groups :]))
+        return next(dense, None)
+
     def embed(self, weights: Sequence[tf.Tensor], x: Any) -> tf.Tensor:
         """Returns the representation that feeds the last layer, for kNN-Per."""
         return self.apply(weights, lambda model: model.embed(x))
@@ -149,11 +159,12 @@ class FunctionalModel:
 
         def both(model):
             h = model.embed(x)
-            if hasattr(model, "after_embed"):
-                return h, model.after_embed(h)
-            return h, model(x, training=False, key=key)
+            return h, model.after_embed(h) if hasattr(model, "after_embed") else None
 
-        return self.apply(weights, both)
+        embeddings, outputs = self.apply(weights, both)
+        if outputs is None:
+            outputs = self.predict(weights, x, False, key)
+        return embeddings, outputs
 
 
 def _draw(initializer: Any, shape: tuple[int, ...], seed: int) -> np.ndarray:

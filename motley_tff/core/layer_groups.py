@@ -16,10 +16,12 @@ class LayerGroup(NamedTuple):
 
     Attributes:
       draws: Whether it makes random choices when training (dropout).
+      is_dense: Whether it takes each place of `h` by itself, as a dense layer does each token.
     """
 
     function: Callable[[Any, bool, Any], Any]
     draws: bool = False
+    is_dense: bool = False
 
 
 class Cut(NamedTuple):

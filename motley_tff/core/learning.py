@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from motley_tff.core import task as task_lib
+from motley_tff.core import real_tokens, task as task_lib
 from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 
@@ -147,7 +147,10 @@ def gradients(
     variables = tuple(itertools.compress(weights, trained))
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
-        outputs = task.model.predict(weights, batch.x, True, batch.key)
+        if objective is None:
+            batch, outputs = real_tokens.predict(task, weights, batch)
+        else:  # It may compare outputs with others of the whole batch.
+            outputs = task.model.predict(weights, batch.x, True, batch.key)
         total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
         loss = tf.math.divide_no_nan(total, weight)
         if objective is not None:
