@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from motley_tff.core import learning, paired
+from motley_tff.core import learning, paired, real_tokens
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Metric, Task
@@ -148,14 +148,16 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
 
     def step(carry, batch):
         board = carry.board
-        outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
-        board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
+        entries, outputs = real_tokens.predict(task, weights_of(carry), batch, False)
+        board = board._replace(sums=learning.add(task, entries, outputs, board.sums))
         if part in board.examples:
             columns = first_column(board) + tf.range(task.num_scores)
             examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
             board = board._replace(examples={**board.examples, part: examples})
         baseline, sums = board.example_sums[part]
-        appended = paired.append(sums, batch, *paired.of_batch(task, batch, outputs))
+        of_entries = paired.of_batch(task, entries, outputs)
+        of_examples = [real_tokens.by_example(task, batch, values) for values in of_entries]
+        appended = paired.append(sums, batch, *of_examples)
         both = {**board.example_sums, part: (baseline, appended)}
         return carry._replace(board=board._replace(example_sums=both))
 

@@ -148,7 +148,7 @@ def gradients(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
         if objective is None:
-            batch, outputs = real_tokens.predict(task, weights, batch)
+            batch, outputs = real_tokens.predict(task, weights, batch, True)
         else:  # It may compare outputs with others of the whole batch.
             outputs = task.model.predict(weights, batch.x, True, batch.key)
         total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)

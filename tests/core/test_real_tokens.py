@@ -8,9 +8,11 @@ import tensorflow as tf
 
 from datasets.kinds import next_words
 from datasets.models import stackoverflow_lstm, ted_transformer, text_models
+from motley_tff.algorithms import FineTuning, OptimizerConfig
 from motley_tff.core import clients, functional_model, learning, real_tokens
 from motley_tff.core.client_work import Batch
 from motley_tff.core.layer_groups import Features
+from tests import toy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 _KEY = tf.constant([3, 4])
@@ -73,7 +75,7 @@ def test_a_batch_of_padding_alone(task, ids, mask):
 
 def test_outputs_are_those_of_real_tokens(task):
     weights, batch = task.model.initial_weights(1), _batch()
-    real, outputs = real_tokens.predict(task, weights, batch)
+    real, outputs = real_tokens.predict(task, weights, batch, True)
     assert real.y.numpy().tolist() == [1, 2, 6, 3, 6] and real.mask.numpy().tolist() == [1] * 5
     whole = task.model.predict(weights, batch.x, True, _KEY).numpy()
     expected = np.concatenate([whole[0, :3], whole[1, :2]])
@@ -84,6 +86,21 @@ def test_an_objective_sees_the_whole_batch(task):
     shapes = []
     _gradients(task, _batch(), objective=lambda loss, outputs: shapes.append(outputs.shape) or loss)
     assert shapes == [[3, 4, 8]]
+
+
+def _curves(task):
+    work = FineTuning(OptimizerConfig("sgd", 1.0), (0.5,), 2, 2).build(task).work
+    weights = task.model.initial_weights(1)
+    metrics = toy.evaluate(task, work(("evaluation",), "personalization"), weights)["a"]
+    return metrics["curves"]["evaluation"]
+
+
+def test_scores_are_the_same(task):
+    """Also what rests on each example's: the standard error of a difference."""
+    curves, expected = _curves(task), _curves(dataclasses.replace(task, is_real=None))
+    assert np.all(expected["delta_se"][1:] > 0.0)
+    for name, values in expected.items():
+        np.testing.assert_allclose(curves[name], values, rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(
