@@ -70,9 +70,8 @@ class Task:
         that needs no model, such as a client's most frequent word. Empty if there is none.
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
-      is_real: `labels -> bool`, whether an entry counts, where the loss and all metrics give all
-        others a weight of 0, and examples have no scores; None if nothing is padded, or that depends
-        on more.
+      is_real: `labels -> bool`, whether an entry counts, where the loss and all metrics give the
+        others a weight of 0 and no example has a score; else None.
       score: `outputs -> float32 [batch]`, what `ranks` metrics compare, of labels 1 and 0, or -1 of
         an example of neither class; None if outputs are that. Of a task of `scored_classes`,
         `outputs -> float32 [batch, scored_classes]`, each class against the rest.
