@@ -56,7 +56,7 @@ def feature_tables(
       carry: What the work's `init` returned.
     """
     tables: dict[tuple[str, bool], FeatureTable] = {}
-    if work.frozen is None:
+    if work.frozen is None or work.frozen.is_trained[0]:  # Nothing to look for cuts for.
         return tables
     for pass_ in work.all_passes:
         kind = pass_.part, pass_.training

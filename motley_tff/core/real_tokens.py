@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motley_tff.core.client_work import Batch
-from motley_tff.core.layer_groups import Features
+from motley_tff.core.layer_groups import Cut, Features
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
 
@@ -18,8 +18,8 @@ def predict(
     """Returns a batch and the model's outputs on it: the batch itself, or its n real tokens as a
     batch of examples, with labels [n] and outputs [n, ...].
     """
-    cut = task.model.cut_before_tokens
-    if task.is_real is None or cut is None:
+    cut = _cut(task)
+    if cut is None:
         return batch, task.model.predict(weights, batch.x, training, batch.key)
     x, is_real = batch.x, _is_real(task, batch)
     if not isinstance(x, Features):
@@ -34,10 +34,14 @@ def by_example(task: Task, batch: Batch, values: tf.Tensor) -> tf.Tensor:
     """Returns what each example of a batch has of values of the entries that `predict` made of it,
     float32 [n]: their sum over its real tokens, [batch].
     """
-    if task.is_real is None or task.model.cut_before_tokens is None:
+    if _cut(task) is None:
         return values
     rows = tf.where(_is_real(task, batch))[:, 0]
     return tf.math.unsorted_segment_sum(values, rows, tf.shape(batch.mask)[0])
+
+
+def _cut(task: Task) -> Cut | None:
+    return None if task.is_real is None else task.model.cut_before_tokens
 
 
 def _is_real(task: Task, batch: Batch) -> tf.Tensor:

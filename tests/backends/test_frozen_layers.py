@@ -305,3 +305,10 @@ def test_knn_per_computes_an_example_once(counted, monkeypatch):
     monkeypatch.setattr(_Counting, "after_embed", after_embed, raising=False)
     work = _work(counted, KnnPer((2,), (0.5,)))
     assert _num_computed(counted, work) == _ONCE
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_where_all_is_trained_no_cut_is_looked_for(counted):
+    """That traces the model: a second and a half of MobileNetV2."""
+    _curves(counted, _work(counted, FineTuning(_SGD, (0.2,), 1, 3)))
+    assert "cuts" not in vars(counted.model)
