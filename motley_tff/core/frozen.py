@@ -3,6 +3,9 @@ that its passes read in place of the examples.
 
 What a pass evaluates on are the inputs of the first layer that is trained; what it trains on ends
 before the first layer that draws (dropout), so that each batch draws as it does without a table.
+
+The vectorized backend computes them anew. Of a perceptron's 20 epochs with 50 clients they took at
+most 0.1 s there, of 3.6 s that were nearly all tracing and compiling.
 """
 
 from __future__ import annotations
