@@ -107,16 +107,29 @@ def _parts(x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares) -> split
     """Splits and scales one silo, by the mean and deviation of what trains; one too small to be
     split trains on all it has.
     """
-    from sklearn import preprocessing  # Takes 0.3 s.
-
     rows = splits.split_silo(len(y), seed, shares) or splits.train_only(np.arange(len(y)))
-    with np.errstate(over="ignore"):  # The task refuses what is not finite.
-        scaler = preprocessing.StandardScaler().fit(x[rows["train"]])
-        arrays = {"features": (x - scaler.mean_) / scaler.scale_, "target": y}
+    with np.errstate(over="ignore", invalid="ignore"):  # The task refuses what is not finite.
+        mean, deviation = moments(x[rows["train"]])
+        arrays = {"features": (x - mean) / deviation, "target": y}
         return {
             part: {field: a[rows[part]].astype(np.float32) for field, a in arrays.items()}
             for part in splits.SPLITS
         }
+
+
+def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns' (mean, standard deviation) of float64 [n, dim], [dim] each; a deviation
+    of nothing but rounding is 1.
+
+    The numbers are those of scikit-learn's `StandardScaler`, which takes 0.4 s to import: variances
+    are Chan, Golub and LeVeque's (1983), in two passes and corrected.
+    """
+    n, eps = len(x), np.finfo(np.float64).eps
+    mean = x.sum(axis=0) / n
+    centred = x - mean
+    variance = ((centred**2).sum(axis=0) - centred.sum(axis=0) ** 2 / n) / n
+    is_constant = variance <= n * eps * variance + (n * mean * eps) ** 2
+    return mean, np.where(is_constant, 1.0, np.sqrt(variance))
 
 
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
