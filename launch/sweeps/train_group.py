@@ -120,8 +120,8 @@ class GroupTraining:
         best: dict[SweepRun, Any] = {}
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
-            loop.total_rounds, loop.rounds_per_evaluation if self._flags.selects_round else None,
-            self._diverged,
+            loop, loop.rounds_per_evaluation if self._flags.selects_round else None,
+            self._diverged, self._run.backend.memory_limit_gb * 1e9,
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
             summaries[run] += self._rows(run, scored, "summary")
@@ -152,7 +152,9 @@ class GroupTraining:
         ]
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        points = np.array([run.point for run in self._task.runs]).reshape(-1, self._plan.num_seeds)
+        points = np.array([run.point for run in self._task.runs]).reshape(
+            -1, len(self._group.seeds)
+        )
         values = results.validation_means(self._plan.grid, rows).reshape(points.shape).mean(axis=1)
         values = values if self._first.metric.higher_is_better else -values
         best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.

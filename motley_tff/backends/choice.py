@@ -66,12 +66,16 @@ def why_not_vectorized(task: Task, memory_limit_bytes: float) -> str | None:
     sizes = [clients.nbytes for clients in populations]
     if None in sizes:
         return "its clients are loaded by id"
-    largest = max(len(clients) for clients in populations)
-    needed = sum(size for size in sizes if size is not None)
-    needed += largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS
+    needed = sum(size for size in sizes if size is not None) + stacked_weights_bytes(task)
     if needed > memory_limit_bytes:
         return (
             f"its stacked clients take {needed / 1e9:.2g} GB, more than "
             f"--memory_limit_gb={memory_limit_bytes / 1e9:g}"
         )
     return None
+
+
+def stacked_weights_bytes(task: Task) -> int:
+    """Returns what the stacked weights of a run take at most."""
+    largest = max(map(len, task.splits.values()))
+    return largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS

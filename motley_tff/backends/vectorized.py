@@ -47,6 +47,17 @@ def _grouped_stacks(
     return groups
 
 
+def _cohorts_stack(
+    sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork
+) -> list[tuple[np.ndarray, stacking.Stack]]:
+    """Returns one group: a cohort's stack, padded as one of any clients, so that every cohort of a
+    size is computed by one compiled program.
+    """
+    built = [stacking.build(clients, ids, work.parts, clients.ids) for clients in sources]
+    stack = tf.nest.map_structure(tf.convert_to_tensor, stacking.join(built))
+    return [(np.arange(len(ids)), stack)]
+
+
 class VectorizedBackend:
     """Runs stacks of clients in this process."""
 
@@ -176,7 +187,10 @@ class VectorizedRuns:
         """
         times = self._num_runs * ROUNDS_PER_CALL
         sources = tuple(task.train for task in self._tasks)
-        groups = self._stacks(sources, client_ids, self._template.work, times)
+        if len(client_ids) < len(self._task.train):
+            groups = _cohorts_stack(sources, client_ids, self._template.work)
+        else:
+            groups = self._stacks(sources, client_ids, self._template.work, times)
         padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         padded_keys[: len(keys)] = keys
         state, sums, diverged = self._block(

@@ -6,7 +6,9 @@ import pytest
 from motley_tff.algorithms import FedProx, FineTuning, optimizers
 from motley_tff.backends import base, run_groups, sequential, vectorized
 from motley_tff.core import random_streams
-from motley_tff.experiment import grid
+from motley_tff.evaluation import batches, parts
+from motley_tff.experiment import grid, schedule
+from motley_tff.experiment.config import LoopConfig
 from tests import toy
 
 # The second one diverges.
@@ -111,6 +113,32 @@ def test_an_untrained_model_of_a_grid_is_not_scored(task):
     trials = grid.run(
         {7: task}, run_groups.RunGroup({}, (GRID[0],), (7,)),
         lambda task, weights, setting: build(setting), [task.model.initial_weights(7)], tuned,
-        total_rounds=3, evaluate_every=2,
+        LoopConfig(total_rounds=3), evaluate_every=2,
     )  # fmt: skip
     assert [trial.round_number for trial in trials] == [2, 3]
+
+
+@pytest.mark.parametrize("limit", [1e9, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_devices_in_changing_cohorts_have_the_numbers_of_runs_by_themselves(limit):
+    numbers = {f"c{i}": np.arange(1.0, n) / n for i, n in enumerate((9, 4, 6, 17, 3))}
+    held_out = {"v": ([1.0, 2.0], [2.0]), "u": ([0.5], [1.0, 3.0])}
+    task = toy.scalar_task(numbers, held_out, initial=0.3)
+    loop = LoopConfig(total_rounds=4, clients_per_train_round=2, base_random_seed=7)
+    tuned = FineTuning(optimizers.OptimizerConfig("sgd", 0.1), max_epochs=1).build(task)
+    build, settings = _builder(task), (GRID[0], GRID[2])
+    rounds = [schedule.round_of(loop, task, number) for number in range(1, 5)]
+    assert len({round_.client_ids for round_ in rounds}) > 1
+    trials = list(grid.run(
+        {7: task}, run_groups.RunGroup({}, settings, (7,)),
+        lambda task, weights, setting: build(setting), [task.model.initial_weights(7)] * 2,
+        tuned, loop, memory_limit_bytes=limit,
+    ))  # fmt: skip
+    backend, key = sequential.SequentialBackend(), random_streams.key(7, "personalization", 4)
+    ids = dict.fromkeys(parts.SPLITS, task.valid.ids)
+    for setting, trial in zip(settings, trials, strict=True):
+        assert (trial.setting, trial.seed, trial.round_number) == (setting, 7, 4)
+        weights = toy.run(backend.training(task, build(setting)), rounds).weights
+        expected = batches.BatchScorer(backend, task, tuned).score(weights, None, ids, key)
+        for split in parts.SPLITS:
+            mine, theirs = (scores[split].values["loss"] for scores in (trial.scores, expected))
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
