@@ -6,7 +6,6 @@ many settings as fit in memory. Numbers are those of separate runs, to float tol
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from motley_tff.backends import base, choice, vectorized
 from motley_tff.backends.run_groups import RunGroup
 from motley_tff.core import random_streams
 from motley_tff.core.algorithm import Algorithm, Personalization
+from motley_tff.core.clients import Clients, InMemoryClients
 from motley_tff.core.task import Task
 from motley_tff.evaluation import client_scores, parts
 from motley_tff.experiment import schedule
@@ -174,28 +174,40 @@ class _GroupEvaluator:
         self._tasks, self._template = training.tasks, training.template
         self._group, self._personalization = group, personalization
         self._backend = vectorized.VectorizedBackend()
-        self._loop, self._work = training.loop, functools.cache(personalization.work)
+        self._loop, task = training.loop, self._tasks[0]
+        self._is_silo = task.setting == "cross_silo"
+        train = ("train",) if personalization.scores_train else ()
+        # Silos are in both splits, and are personalized once; devices' splits have the same parts.
+        splits = parts.SPLITS if self._is_silo else parts.SPLITS[:1]
+        scored = [part for split in splits for part in parts.scored(task, split)]
+        self._work = personalization.work((*scored, *train), task.personalization_part("valid"))
+        self._sources = tuple(map(self._evaluated, self._tasks))
+
+    def _evaluated(self, task: Task) -> Clients:
+        """Returns the clients of both splits."""
+        if self._is_silo:
+            return task.test
+        populations = (task.splits[split] for split in parts.SPLITS)
+        return InMemoryClients({i: c.fetch(i) for c in populations for i in c.ids})
 
     def score(self, state: Nest, round_number: int, diverged: Collection[int]) -> Iterator[Scored]:
         """Yields every run with its scores."""
         task = self._tasks[0]
-        runs = list(itertools.product(self._group.settings, self._group.seeds))
-        scores: list[dict[str, client_scores.ClientScores]] = [{} for _ in runs]
-        together: list[tuple[str, ...]] = [(split,) for split in parts.SPLITS]
-        if task.setting == "cross_silo":  # Silos are in both splits, and are personalized once.
-            together = [parts.SPLITS]
-        for splits in together:
-            ids = schedule.evaluated(self._loop, task, splits[0], round_number)
-            outputs = self._outputs(state, splits, ids, round_number)
-            for run, of_run in enumerate(scores):
-                arrays = client_scores.stack([_of_run(output, run) for output in outputs])
-                of_run |= {s: client_scores.of_split(task, s, ids, arrays) for s in splits}
+        ids = {s: schedule.evaluated(self._loop, task, s, round_number) for s in parts.SPLITS}
+        num_valid = len(ids["valid"])
+        rows = {"valid": slice(num_valid), "test": slice(0 if self._is_silo else num_valid, None)}
+        called = ids["test"] if self._is_silo else ids["valid"] + ids["test"]
+        outputs = self._outputs(state, called, round_number)
+        runs = itertools.product(self._group.settings, self._group.seeds)
         for run, (setting, seed) in enumerate(runs):
-            yield Scored(dict(setting), seed, round_number, scores[run], run in diverged)
+            of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
+            scores = {
+                s: client_scores.of_split(task, s, ids[s], client_scores.stack(of_run[rows[s]]))
+                for s in parts.SPLITS
+            }
+            yield Scored(dict(setting), seed, round_number, scores, run in diverged)
 
-    def _outputs(
-        self, state: Nest, splits: Sequence[str], ids: tuple[str, ...], round_number: int
-    ) -> list[Nest]:
+    def _outputs(self, state: Nest, ids: tuple[str, ...], round_number: int) -> list[Nest]:
         """Returns the outputs of each client's work, leaves [runs, ...]."""
         task, weights, client_states = self._tasks[0], state[0], ()
         if self._personalization.wants_server_weights:
@@ -205,15 +217,7 @@ class _GroupEvaluator:
             weights = self._template.global_model(weights)
         seeds = self._group.seeds
         keys = [random_streams.key(seed, "personalization", round_number) for seed in seeds]
-        scored = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
-        train = ("train",) if self._personalization.scores_train else ()
-        work = self._work((*scored, *train), task.personalization_part(splits[0]))
-        sources = tuple(seed_task.splits[splits[-1]] for seed_task in self._tasks)
         by_client = self._backend.map_runs(
-            task, work, weights, sources, ids, np.stack(keys), client_states
+            task, self._work, weights, self._sources, ids, np.stack(keys), client_states
         )
         return [metrics for _, metrics in by_client]
-
-
-def _of_run(output: Nest, run: int) -> Nest:
-    return tf.nest.map_structure(lambda array: array[run], output)
