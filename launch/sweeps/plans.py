@@ -6,11 +6,12 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import datasets
@@ -19,7 +20,7 @@ from datasets.options import DataOptions, Setting
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.algorithms import FineTuning
-from motley_tff.backends import run_groups
+from motley_tff.backends import choice, run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import EvaluationConfig, LoopConfig, WarmStartConfig
@@ -265,8 +266,21 @@ def is_grouped(grid: grids.Grid) -> bool:
         all(kind.card.can_be_grouped for kind in kinds)
         and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
         and {*map(optimizer_flags.first_name, flags)} <= known
-        and {value for flag, value in values if flag == "model"} <= _STACKED_MODELS
+        and _has_small_models(values)
     )
+
+
+def _has_small_models(values: Sequence[tuple[str, str]]) -> bool:
+    """Returns whether all models are dense and small, as far as they are known before the data:
+    but for their first layer.
+    """
+    models = {value for flag, value in values if flag == "model"}
+    try:
+        sizes = [list(map(int, v.split(","))) for flag, v in values if flag == "model_sizes"]
+    except ValueError:  # Its trainer will say what is wrong.
+        return False
+    largest = max((sum(a * b for a, b in itertools.pairwise(s)) for s in sizes), default=0)
+    return models <= _STACKED_MODELS and largest <= choice.MOST_STACKED_WEIGHTS
 
 
 def joins_seeds(grid: grids.Grid) -> bool:

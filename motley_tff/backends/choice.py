@@ -8,7 +8,7 @@ from motley_tff.core.task import Task
 _COPIES_OF_WEIGHTS = 6
 # Above this, `sequential` is faster: on two cores, 100 silos of digits and batches of 32,
 # perceptrons of 118,282 weights take as long either way, of 269,322 1.7 times as long stacked.
-_MOST_STACKED_WEIGHTS = 150_000
+MOST_STACKED_WEIGHTS = 150_000
 
 
 def choose(
@@ -51,7 +51,7 @@ def choose(
         return "vectorized", "asked for by --backend"
     if obstacle is None and cohort_changes:
         obstacle = "every round has other clients, each of which would be compiled for"
-    if obstacle is None and task.model.num_weights > _MOST_STACKED_WEIGHTS:
+    if obstacle is None and task.model.num_weights > MOST_STACKED_WEIGHTS:
         obstacle = f"stacked, a model of {task.model.num_weights:,} weights is slower"
     if obstacle:
         return "sequential", f"not vectorized: {obstacle}"

@@ -110,6 +110,8 @@ TABLE = {**TUNED, "dataset": "table", "fixed": {"model": "mlp", "label_column": 
         ({**TABLE}, True),
         ({**TABLE, "fixed": {"model": "linear", "clients_per_train_round": "5"}}, True),
         ({**TABLE, "fixed": {"model": "mine.py:net"}}, False),
+        ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,500,8"}}, False),
+        ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,400,8"}}, True),
         ({**TABLE, "fixed": {"dropout_rate": "0.5"}}, False),
         ({**TABLE, **CLUSTERS, "fixed": {"num_clusters": "2"}}, False),
     ],
