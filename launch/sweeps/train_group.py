@@ -76,7 +76,7 @@ class GroupTraining:
             row
             for run, scored in sorted(best.items(), key=lambda item: item[0])
             if run.point in near
-            for row in self._rows(run, scored, "clients")
+            for row in (() if scored.has_diverged else self._rows(run, scored, "clients"))
         ]
         extra = tuple(metric.name for metric in self._first.metrics[1:])
         names = columns.names("clients", **columns.of_task(self._first.setting, extra))
@@ -152,6 +152,9 @@ class GroupTraining:
         ]
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
+        """Returns the settings that may be the sweep's best: all where other seeds have a say."""
+        if not plans.joins_seeds(self._plan.grid):
+            return {run.point for run in self._task.runs}
         points = np.array([run.point for run in self._task.runs]).reshape(
             -1, len(self._group.seeds)
         )
