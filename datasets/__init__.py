@@ -209,7 +209,7 @@ def create_task(options: DataOptions, frame: Any = None) -> "Task":
     A `frame` of text cells stands in for the file of a table or of texts.
     """
     options = check_options(options, has_data=frame is not None)
-    task = _load(options, frame)
+    task = _load(options) if frame is None else _load(options, frame)
     from datasets.kinds import next_words  # With TensorFlow.
     from datasets.partition import dealing
 
@@ -234,7 +234,7 @@ def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:
     return facts | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
 
 
-def _load(options: DataOptions, frame: Any) -> "Task":
+def _load(options: DataOptions, frame: Any = None) -> "Task":
     if options.dataset_name not in REGISTRY:
         return packages.create_task(packages.installed()[options.dataset_name], options)
     module = importlib.import_module(REGISTRY[options.dataset_name])

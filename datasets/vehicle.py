@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from datasets.kinds import classification, silos
 from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
-from motley_tff.core import random_streams, task as task_lib
+from motley_tff.core import random_streams, rows, task as task_lib
 from motley_tff.core.errors import UserError
 
 _FILE = silos.SiloFile(
@@ -83,7 +83,7 @@ def create_task_from_data(
             ),
         ),
         neighbours="svm",
-        regularizer=functools.partial(silos.half_squared_norm, strength=lam_svm),
+        regularizer=rows.taken(functools.partial(silos.half_squared_norm, strength=lam_svm)),
     )
 
 

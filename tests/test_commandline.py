@@ -317,3 +317,19 @@ def test_libraries_are_silent_unless_asked(command):
 def test_nothing_heavy_is_imported(command):
     body = "print({'tensorflow', 'tensorflow_federated', 'numpy', 'jax'} & set(sys.modules))"
     assert _run(command(body)).stdout == "set()\n"
+
+
+def test_tensorflow_is_imported_without_what_no_command_uses(command, tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "try:\n    import jax, pandas\nexcept ImportError as error:\n    found = error.name\n"
+        "import json, decimal\n"
+    )
+    for name in ("jax", "pandas"):
+        (tmp_path / f"{name}.py").write_text("")
+    body = """
+        import tensorflow
+        print(tensorflow.found, "pandas" in sys.modules)
+        import jax, pandas
+    """
+    result = _run(command(body))
+    assert (result.returncode, result.stdout) == (0, "jax False\n"), result.stderr

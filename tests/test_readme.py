@@ -216,7 +216,8 @@ def test_the_python_examples_run(tmp_path, monkeypatch):
             names["RidgeFedAvg"](strength=1.0),
         )
     ]
-    assert means[0] == means[1] != means[2]
+    # A stack of FedAvg's clients is one product; those of an algorithm of one's own are mapped.
+    assert means[0] == pytest.approx(means[1], rel=1e-6) and means[0] != pytest.approx(means[2])
 
 
 def test_every_algorithm_is_named():

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.kinds import cross_entropy as cross_entropy_lib
-from motley_tff.core import clients as clients_lib, functional_model, task as task_lib
+from motley_tff.core import clients as clients_lib, functional_model, rows, task as task_lib
 from motley_tff.core.errors import UserError
 
 _MAX_CLASSES = 1000
@@ -114,7 +114,14 @@ def area_under_roc_of_known(labels: tf.Tensor, scores: tf.Tensor, is_real: tf.Te
 
 def hand_on(inputs: str, labels: str) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """Returns a preprocessing that hands on two fields of the examples as they are."""
-    return lambda examples, training, key: (examples[inputs], examples[labels])
+
+    @rows.taken
+    def preprocess(
+        examples: Mapping[str, tf.Tensor], training: bool, key: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return examples[inputs], examples[labels]
+
+    return preprocess
 
 
 def image_model(

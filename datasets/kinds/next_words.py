@@ -127,6 +127,11 @@ def token_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor
     return losses, _weights(labels, (PAD,))
 
 
+def is_token(labels: tf.Tensor) -> tf.Tensor:
+    """Returns whether labels are no padding."""
+    return tf.not_equal(labels, PAD)
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenAccuracy:
     """Entry function: whether a token's largest logit is its label's; ignored ones do not count."""
@@ -175,6 +180,7 @@ def next_word_task(
         model=model,
         loss=loss,
         counts=token_cross_entropy,
+        is_real=is_token if loss is token_cross_entropy else None,
         metrics=tuple(task_lib.Metric(name, f, True) for name, f in accuracies.items()),
         preprocess=preprocess,
         facts=facts,

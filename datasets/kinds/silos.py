@@ -14,7 +14,7 @@ from datasets.models import linear
 from datasets.options import DataOptions, SiloShares
 from datasets.partition import splits
 from datasets.readers import files, native_files
-from motley_tff.core import errors, functional_model, task as task_lib
+from motley_tff.core import errors, functional_model, rows, task as task_lib
 from motley_tff.core.errors import UserError
 
 
@@ -107,16 +107,29 @@ def _parts(x: np.ndarray, y: np.ndarray, seed: int, shares: SiloShares) -> split
     """Splits and scales one silo, by the mean and deviation of what trains; one too small to be
     split trains on all it has.
     """
-    from sklearn import preprocessing  # Takes 0.3 s.
-
-    rows = splits.split_silo(len(y), seed, shares) or splits.train_only(np.arange(len(y)))
-    with np.errstate(over="ignore"):  # The task refuses what is not finite.
-        scaler = preprocessing.StandardScaler().fit(x[rows["train"]])
-        arrays = {"features": (x - scaler.mean_) / scaler.scale_, "target": y}
+    places = splits.split_silo(len(y), seed, shares) or splits.train_only(np.arange(len(y)))
+    with np.errstate(over="ignore", invalid="ignore"):  # The task refuses what is not finite.
+        mean, deviation = moments(x[places["train"]])
+        arrays = {"features": (x - mean) / deviation, "target": y}
         return {
-            part: {field: a[rows[part]].astype(np.float32) for field, a in arrays.items()}
+            part: {field: a[places[part]].astype(np.float32) for field, a in arrays.items()}
             for part in splits.SPLITS
         }
+
+
+def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns' (mean, standard deviation) of float64 [n, dim], [dim] each; a deviation
+    of nothing but rounding is 1.
+
+    The numbers are those of scikit-learn's `StandardScaler`, which takes 0.4 s to import: variances
+    are Chan, Golub and LeVeque's (1983), in two passes and corrected.
+    """
+    n, eps = len(x), np.finfo(np.float64).eps
+    mean = x.sum(axis=0) / n
+    centred = x - mean
+    variance = ((centred**2).sum(axis=0) - centred.sum(axis=0) ** 2 / n) / n
+    is_constant = variance <= n * eps * variance + (n * mean * eps) ** 2
+    return mean, np.where(is_constant, 1.0, np.sqrt(variance))
 
 
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -132,8 +145,8 @@ def half_squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tenso
 
 
 def half_squared_norm(weights: tuple[tf.Tensor, ...], strength: float) -> tf.Tensor:
-    """Returns 0.5 * strength * the squared norm of all weights, biases included."""
-    return 0.5 * strength * tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
+    """Returns 0.5 * strength * the squared norm of all weights, biases included; takes rows."""
+    return 0.5 * strength * tf.add_n([rows.total(tf.square(w)) for w in weights])
 
 
 def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
@@ -142,9 +155,10 @@ def with_l2(task: task_lib.Task, strength: float) -> task_lib.Task:
     any regularizer it also counts where HypCluster chooses a model; in that code it does not.
     """
 
+    @rows.taken
     def regularizer(weights: functional_model.Weights) -> tf.Tensor:
         added = half_squared_norm(weights, strength)
-        return added if task.regularizer is None else added + task.regularizer(weights)
+        return added if task.regularizer is None else added + rows.each(task.regularizer, weights)
 
     return dataclasses.replace(task, regularizer=regularizer)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from datasets.models import headed
 from motley_tff.core import tensor_random
+from motley_tff.core.layer_groups import LayerGroup
 
 
 class EmnistCnn(headed.HeadedModel):
@@ -22,19 +23,32 @@ class EmnistCnn(headed.HeadedModel):
         self.hidden = layers.Dense(128, activation="relu", name="hidden")
         self.head = layers.Dense(num_classes, name="logits")
 
-    def embed(
-        self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Returns the 128 inputs of the last layer (with dropout before it when training)."""
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """The convolutions, the hidden layer and the logits, with dropout before the last two."""
+        return (
+            LayerGroup(lambda x, *_: self.convolve(x)),
+            LayerGroup(self.hide, draws=True),
+            LayerGroup(self.classify, draws=True),
+        )
+
+    def convolve(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns what both convolutions and the pooling make of images, [batch, 9216]."""
         # The same as pooling what is not negative, on a quarter of the numbers.
-        h = self.flatten(tf.nn.relu(self.pool(self.conv_2(self.conv_1(x)))))
+        return self.flatten(tf.nn.relu(self.pool(self.conv_2(self.conv_1(x)))))
+
+    def hide(self, h: tf.Tensor, training: bool, key: tf.Tensor | None) -> tf.Tensor:
+        """Returns the hidden layer's outputs, [batch, 128]."""
         if training:
             h = tensor_random.dropout(h, 0.25, tensor_random.fold(key, tensor_random.LAYER, 1))
         return self.hidden(h)
 
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
+    def classify(self, h: tf.Tensor, training: bool, key: tf.Tensor | None) -> tf.Tensor:
         """Returns logits."""
-        h = self.embed(x, training, key)
         if training:
             h = tensor_random.dropout(h, 0.5, tensor_random.fold(key, tensor_random.LAYER, 2))
-        return self.head(h)
+        return self.head_outputs(h)
+
+    def embed(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the 128 inputs of the last layer."""
+        return self.hide(self.convolve(x), False, None)

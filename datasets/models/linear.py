@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from datasets.models import headed
+from datasets.models import dense, headed
 
 
 class Linear(headed.HeadedModel):
@@ -11,15 +11,13 @@ class Linear(headed.HeadedModel):
     """
 
     vectorizes = True
+    takes_rows = True
 
     def __init__(self, num_classes: int | None = None):
         super().__init__()
         self.is_number = num_classes is None
-        self.flatten = tf.keras.layers.Flatten()
-        self.head = tf.keras.layers.Dense(
-            num_classes or 1, kernel_initializer="zeros", name="dense"
-        )
+        self.head = dense.Dense(num_classes or 1, kernel_initializer="zeros", name="dense")
 
     def embed(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the inputs themselves, [batch, dim]."""
-        return self.flatten(x)
+        return dense.flatten(x)

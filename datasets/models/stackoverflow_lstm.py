@@ -6,6 +6,7 @@ Embedding 96, LSTM 670, dense 96, logits over 10,004 token ids.
 import tensorflow as tf
 
 from datasets.models import text_models
+from motley_tff.core.layer_groups import LayerGroup
 
 
 class StackoverflowLstm(text_models.TextLstm):
@@ -17,6 +18,12 @@ class StackoverflowLstm(text_models.TextLstm):
         super().__init__(num_ids, num_ids, (96, units))
         self.projection = tf.keras.layers.Dense(96, name="projection")
 
-    def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """The LSTM, the 96 and the logits."""
+        lstm, logits = super().layer_groups
+        return (lstm, LayerGroup(lambda h, *_: self.projection(h), is_dense=True), logits)
+
+    def after_embed(self, h: tf.Tensor) -> tf.Tensor:
         """Returns logits; `embed` is one layer before them, where Motley's kNN-Per looks."""
-        return self.head(self.projection(self.embed(x)))
+        return self.head_outputs(self.projection(h))

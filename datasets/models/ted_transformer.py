@@ -77,7 +77,10 @@ class TedTransformer(tf.keras.Model):
 
     def call(self, x: tf.Tensor, training: bool = False, key: tf.Tensor | None = None) -> tf.Tensor:
         """Returns logits."""
-        h = self.embed(x, training, key)
+        return self.after_embed(self.embed(x, training, key))
+
+    def after_embed(self, h: tf.Tensor) -> tf.Tensor:
+        """Returns logits from what `embed` returns."""
         return tf.einsum("bte,ve->btv", h, self.embedding.embeddings)
 
     def _attend(self, h: tf.Tensor) -> tf.Tensor:

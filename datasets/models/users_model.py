@@ -28,6 +28,7 @@ import numpy as np
 
 from motley_tff.core import errors, functional_model, plugins
 from motley_tff.core.errors import UserError
+from motley_tff.core.layer_groups import LayerGroup
 from motley_tff.core.lazy import tf
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -234,9 +235,21 @@ class UsersModel:
         arguments = {"training": training, "key": key}
         with self._recorded():
             outputs = self.model(x, **{name: arguments[name] for name in self._takes})
+        return self._numbers(outputs)
+
+    def _numbers(self, outputs: Any) -> Any:
+        """Returns outputs [batch, 1] of numbers as [batch], others as they are."""
         if self._source.facts.predicts_numbers and tuple(outputs.shape[1:]) == (1,):
             return tf.squeeze(outputs, axis=-1)
         return outputs
+
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """The layers of a plain Sequential; of others nothing is known."""
+        if type(self.model) is not tf.keras.Sequential:
+            return ()
+        layers = (LayerGroup(functools.partial(_call_layer, layer)) for layer in self.model.layers)
+        return (*layers, LayerGroup(lambda h, *_: self._numbers(h)))
 
     @property
     def embeds(self) -> bool:
@@ -365,6 +378,12 @@ def _check_embed(source: _ModelSource, built: functional_model.FunctionalModel) 
         raise source.fail(expected, "let call begin with self.embed(x)")
     if len(below) != _NUM_TRIED:
         raise source.fail(f"embed(x) to return [batch, numbers], not {list(below.shape)}")
+
+
+def _call_layer(layer: Any, h: Any, training: bool, key: Any) -> Any:
+    """Returns what a layer of a Sequential makes of `h`; such layers draw nothing."""
+    takes = inspect.signature(layer.call).parameters
+    return layer(h, training=training) if "training" in takes else layer(h)
 
 
 def _layers(model: Any) -> list[Any]:

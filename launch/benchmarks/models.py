@@ -119,7 +119,9 @@ def school_fedavg(sizes: Sizes, threads: int) -> Iterator[Plan]:
         f"{total} rounds of FedAvg on School ({task.facts['source']} data), {len(task.train)} "
         f"silos, batch {sizes.school_batch_size}"
     )
-    vectorized_runs = rounds.backend("vectorized", vectorized.VectorizedBackend(), setup, total)
+    # Compiled from the first round on, which warms up.
+    compiled = vectorized.VectorizedBackend(lambda times, numbers: True)
+    vectorized_runs = rounds.backend("vectorized", compiled, setup, total)
     sequential_runs = rounds.backend(*rounds.sequential_backend(threads), setup, measured)
     sequential_runs.scale = total / measured
     yield title, [vectorized_runs, sequential_runs]

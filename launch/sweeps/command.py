@@ -59,7 +59,7 @@ class SweepOptions(slurm.Resources):
     """What motley_sweep can be told, each a flag, and --fixed, which can be repeated."""
 
     seeds: int = option(
-        5, "Seeds 100, 1100, 2100, ...; may grow where each run has its own trainer", lower=1,
+        5, "Seeds 100, 1100, 2100, ...; may grow where each is trained by itself", lower=1,
         upper=1000,
     )  # fmt: skip
     scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
@@ -212,8 +212,8 @@ def _check_same(directory: run_directory.RunDirectory, plan: Plan) -> None:
         return
     for name in now:
         before = then.get(name, 1 if name == "results_version" else None)
-        # Results under more or fewer seeds go together where each run has its own trainer.
-        may_differ = name == "seeds" and not plans.is_grouped(plan.grid)
+        # Results under more or fewer seeds go together unless a call trains several.
+        may_differ = name == "seeds" and not plans.joins_seeds(plan.grid)
         if before != now[name] and not may_differ:
             stored = f"results of {_STORED.get(name, f'{name} {before}')}"
             expected = "" if name in _STORED else str(now[name])

@@ -6,11 +6,12 @@ backend can train in one call are grouped (`run_groups`); every other run is a t
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import datasets
@@ -19,7 +20,7 @@ from datasets.options import DataOptions, Setting
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.algorithms import FineTuning
-from motley_tff.backends import run_groups
+from motley_tff.backends import choice, run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.config import EvaluationConfig, LoopConfig, WarmStartConfig
@@ -27,9 +28,12 @@ from trainers import algorithm_flags, optimizer_flags
 from trainers.algorithm_flags import ExperimentOptions
 
 # Results of another form of `tasks/*.json`, or in another order, are refused.
-_FORM = 2
-# Silos with linear models.
-_STACKED_DATASETS = ("school", "vehicle")
+_FORM = 3
+# Clients with small dense models. A user's table has a call for each seed: its rows that train say
+# what its columns and labels become.
+_STACKED_DATASETS = ("school", "vehicle", "table")
+_OF_ONE_SEED = ("table",)
+_STACKED_MODELS = frozenset({"linear", "mlp"})
 # Flags that nothing but arithmetic depends on: they may differ inside a compiled call.
 TRACED = (
     "client_learning_rate", "server_learning_rate", "personal_learning_rate", "lambda",
@@ -38,11 +42,8 @@ TRACED = (
 # its trainer, as is one with a flag of a dataclass that is not listed (backends, `RunConfig`). The
 # other fields of these, and all of algorithms, may be in a group. Add new fields here.
 _ALONE: Mapping[type, tuple[str, ...]] = {
-    # A group's rounds and evaluations have all silos.
-    LoopConfig: (
-        "clients_per_train_round", "clients_fraction", "dropout_rate",
-        "valid_clients_per_evaluation", "test_clients_per_evaluation", "final_evaluation_clients",
-    ),
+    # A group's rounds have equally many clients; see `_COHORTS`, too.
+    LoopConfig: ("dropout_rate",),
     # It is scored once, on all of the personalization set, and every silo takes its model.
     EvaluationConfig: ("personalization_fractions", "acceptance"),
     # It is scored on silos' own examples, and its models are new.
@@ -55,6 +56,14 @@ _ALONE: Mapping[type, tuple[str, ...]] = {
         "client_learning_rate", "server_learning_rate", "server_adam_epsilon", "initialization",
     ),
 }  # fmt: skip
+# Not of groups of several seeds, whose cohorts are all silos.
+_COHORTS = frozenset(
+    options.name_of(LoopConfig, field).flag
+    for field in (
+        "clients_per_train_round", "clients_fraction", "valid_clients_per_evaluation",
+        "test_clients_per_evaluation", "final_evaluation_clients",
+    )
+)  # fmt: skip
 # Every candidate's scores of every run are kept until a call ends.
 _MAX_SCORES_A_CALL = 2560
 
@@ -126,7 +135,13 @@ class Plan:
             runs = (SweepRun(p, seed) for seed in self.seeds for p in range(self.grid.num_points))
             return [SweepTask(number, (run,), None) for number, run in enumerate(runs)]
         numbers = {_key(point): number for number, point in enumerate(self.grid.points)}
-        groups = run_groups.group(self.grid.points, self.seeds, TRACED, max_settings(self.grid))
+        together = [self.seeds] if joins_seeds(self.grid) else [(seed,) for seed in self.seeds]
+        most = max_settings(self.grid)
+        groups = [
+            group
+            for seeds in together
+            for group in run_groups.group(self.grid.points, seeds, TRACED, most)
+        ]
         tasks: list[SweepTask] = []
         for group in groups:
             points = [numbers[_key({**group.fixed, **setting})] for setting in group.settings]
@@ -237,6 +252,12 @@ def is_grouped(grid: grids.Grid) -> bool:
     # TFF's RMSprop compares its rate with 0, which a tensor cannot be.
     if grid.dataset not in _STACKED_DATASETS or "rmsprop" in optimizers:
         return False
+    known = of_groups(grid.trainer)
+    if grid.dataset in _OF_ONE_SEED:
+        # A warm start draws cohorts of its own.
+        if grid.trainer == "hypcluster_trainer":
+            return False
+        known |= _COHORTS
     default = grid.fixed.get("algorithm", algorithms.DEFAULTS[grid.trainer])
     trained = [algorithms.TRAINING[name] for name in grid.grid.get("algorithm", (default,))]
     # A grid that names another personalization than the trainer's first is not grouped.
@@ -244,8 +265,27 @@ def is_grouped(grid: grids.Grid) -> bool:
     return (
         all(kind.card.can_be_grouped for kind in kinds)
         and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
-        and {*map(optimizer_flags.first_name, flags)} <= of_groups(grid.trainer)
+        and {*map(optimizer_flags.first_name, flags)} <= known
+        and _has_small_models(values)
     )
+
+
+def _has_small_models(values: Sequence[tuple[str, str]]) -> bool:
+    """Returns whether all models are dense and small, as far as they are known before the data:
+    but for their first layer.
+    """
+    models = {value for flag, value in values if flag == "model"}
+    try:
+        sizes = [list(map(int, v.split(","))) for flag, v in values if flag == "model_sizes"]
+    except ValueError:  # Its trainer will say what is wrong.
+        return False
+    largest = max((sum(a * b for a, b in itertools.pairwise(s)) for s in sizes), default=0)
+    return models <= _STACKED_MODELS and largest <= choice.MOST_STACKED_WEIGHTS
+
+
+def joins_seeds(grid: grids.Grid) -> bool:
+    """Returns whether runs under several seeds are trained together."""
+    return is_grouped(grid) and grid.dataset not in _OF_ONE_SEED
 
 
 def of_groups(trainer: str) -> set[str]:
@@ -263,7 +303,7 @@ def of_groups(trainer: str) -> set[str]:
         if kind in _ALONE and option.field not in _ALONE[kind]
     )
     of_data = (o for o in options.options(DataOptions) if {*o.owners} & {*_STACKED_DATASETS})
-    return known | {option.name.flag for option in of_data}
+    return (known | {option.name.flag for option in of_data}) - _COHORTS
 
 
 def max_settings(grid: grids.Grid) -> int:

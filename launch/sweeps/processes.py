@@ -7,16 +7,15 @@ import collections
 import json
 import os
 import pathlib
-import resource
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from launch.sweeps import results
 from launch.sweeps.plans import Plan, SweepRun, SweepTask
+from launch.sweeps.pool import End, Worker
 from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
@@ -37,44 +36,44 @@ OnDone = Callable[[SweepTask, dict[str, Any]], None]
 
 
 class Process:
-    """A task's running process, which may use so many cores."""
+    """A task's running process, of a worker that has ended its last one, or of a new one."""
 
-    def __init__(self, plan: Plan, directory: pathlib.Path, task: SweepTask, num_cores: int):
+    def __init__(
+        self,
+        plan: Plan,
+        directory: pathlib.Path,
+        task: SweepTask,
+        num_cores: int,
+        worker: Worker | None = None,
+    ):
         self._plan, self._directory, self.task = plan, directory, task
         self._start = time.monotonic()
-        self._usage: resource.struct_rusage | None = None
+        self._end: End | None = None
         self._log = directory / "logs" / f"{task.name}.log"
-        own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(directory / "scratch")}
-        own |= plan.environment
-        command = children.bound_to_parent(plan.command(task, directory), _IGNORED_SIGNALS)
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                command, env=os.environ | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+        _, _, module, *arguments = plan.command(task, directory)
+        if worker is None:
+            own = {"OMP_NUM_THREADS": str(num_cores), "TMPDIR": str(directory / "scratch")}
+            environment = os.environ | own | plan.environment
+            worker = Worker(module, directory, environment, _IGNORED_SIGNALS, self._log)
+        self.worker = worker
+        worker.start(arguments, self._log)
 
     @property
     def was_ended(self) -> bool:
         """Whether the process ended because a signal asked for it, its work kept for the next."""
-        return self._process.returncode in (128 + number for number in signals.ENDING)
+        ends = [128 + number for number in signals.ENDING]
+        return self._end is not None and self._end.status in ends
 
     def is_running(self) -> bool:
         """Returns whether the process still runs."""
         with signals.delay():
-            if self._process.returncode is None:
-                try:
-                    pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
-                except ChildProcessError:  # A signal came between its end and the next line.
-                    self._process.returncode = -signal.SIGKILL
-                    return False
-                if pid:
-                    self._process.returncode = os.waitstatus_to_exitcode(status)
-                    self._usage = usage
-            return self._process.returncode is None
+            self._end = self._end or self.worker.poll()
+            return self._end is None
 
     def signal(self, number: int) -> None:
         """Sends a signal, if the process still runs."""
         if self.is_running():
-            self._process.send_signal(number)
+            self.worker.signal(number)
 
     def keep(self) -> dict[str, Any]:
         """Writes and returns what came of an ended process; UserError if it cannot be written."""
@@ -82,18 +81,19 @@ class Process:
         content = results.load(path) or self._of_trainer()
         seconds = round(time.monotonic() - self._start, 3)
         content |= {"seconds": seconds, "host": socket.gethostname()}
-        if self._usage is not None:
-            content["cpu_seconds"] = round(self._usage.ru_utime + self._usage.ru_stime, 3)
-            content["peak_memory_mb"] = round(self._usage.ru_maxrss / _KILOBYTES_PER_MEGABYTE, 1)
+        _, cpu_seconds, kilobytes = self._end or End(0)
+        if cpu_seconds is not None and kilobytes is not None:
+            content["cpu_seconds"] = round(cpu_seconds, 3)
+            content["peak_memory_mb"] = round(kilobytes / _KILOBYTES_PER_MEGABYTE, 1)
         results.save(path, content)
         return content
 
     def _of_trainer(self) -> dict[str, Any]:
-        if self._process.returncode:
+        if self._end is not None and self._end.status:
             # A line of the user's to mend, before anything was written: others will fail alike.
-            is_refused = self._process.returncode == UserError.exit_status
+            is_refused = self._end.status == UserError.exit_status
             has_begun = results.begun_path(self._directory, self.task).exists()
-            return failure(self.task, self._reason(), has_begun or not is_refused)
+            return failure(self.task, self._reason(self._end.status), has_begun or not is_refused)
         if self.task.group is not None:
             return failure(self.task, f"left no results; see {self._log.name}")
         run = self.task.runs[0]
@@ -102,9 +102,8 @@ class Process:
         except (UserError, OSError, KeyError, ValueError) as error:
             return failure(self.task, f"its files cannot be read: {error}")
 
-    def _reason(self) -> str:
+    def _reason(self, code: int) -> str:
         """Returns why the process failed: the last line of its log, or the signal that ended it."""
-        code = self._process.returncode
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             return f"ended by {signal.Signals(-code).name}{hint}"
@@ -118,19 +117,24 @@ def run(
     """Runs tasks, so many at once, until all are done or a signal asks for the end."""
     waiting = collections.deque(tasks)
     running: list[Process] = []
+    idle: list[Worker] = []
     num_cores = share_of_cores(at_once)
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 with signals.delay():  # One that comes before the note would leave it behind.
-                    running.append(Process(plan, directory, waiting.popleft(), num_cores))
+                    task, worker = waiting.popleft(), idle.pop() if idle else None
+                    running.append(Process(plan, directory, task, num_cores, worker))
             for process in [p for p in running if not p.is_running()]:
                 running.remove(process)
+                idle += [process.worker] * process.worker.is_running
                 on_done(process.task, process.keep())
             commandline.raise_if_ended()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     finally:
         end(running)
+        for worker in idle:
+            worker.close()
 
 
 def end(running: Sequence[Process]) -> None:
@@ -143,6 +147,7 @@ def end(running: Sequence[Process]) -> None:
             if time.monotonic() > deadline:
                 process.signal(signal.SIGKILL)
             time.sleep(0.05)
+        process.worker.close()
 
 
 def failure(task: SweepTask, reason: str, has_begun: bool = True) -> dict[str, Any]:

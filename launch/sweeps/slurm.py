@@ -70,6 +70,7 @@ class Job:
             self._process = processes.Process(plan, self._directory, task, cores.num_available())
         while self._process.is_running():
             time.sleep(_SECONDS_BETWEEN_LOOKS / 10)
+        self._process.worker.close()
         if self._process.was_ended:  # By the signal that will end this process, too.
             sys.exit(128 + signal.SIGTERM)
         self._process.keep()

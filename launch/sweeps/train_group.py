@@ -78,7 +78,7 @@ class GroupTraining:
             row
             for run, scored in sorted(best.items(), key=lambda item: item[0])
             if run.point in near
-            for row in self._rows(run, scored, "clients")
+            for row in (() if scored.has_diverged else self._rows(run, scored, "clients"))
         ]
         extra = tuple(metric.name for metric in self._first.metrics[1:])
         names = columns.names("clients", **columns.of_task(self._first.setting, extra))
@@ -122,8 +122,8 @@ class GroupTraining:
         best: dict[SweepRun, Any] = {}
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
-            loop.total_rounds, loop.rounds_per_evaluation if self._flags.selects_round else None,
-            self._diverged,
+            loop, loop.rounds_per_evaluation if self._flags.selects_round else None,
+            self._diverged, self._run.backend.memory_limit_gb * 1e9,
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
             summaries[run] += self._rows(run, scored, "summary")
@@ -154,7 +154,12 @@ class GroupTraining:
         ]
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        points = np.array([run.point for run in self._task.runs]).reshape(-1, self._plan.num_seeds)
+        """Returns the settings that may be the sweep's best: all where other seeds have a say."""
+        if not plans.joins_seeds(self._plan.grid):
+            return {run.point for run in self._task.runs}
+        points = np.array([run.point for run in self._task.runs]).reshape(
+            -1, len(self._group.seeds)
+        )
         values = results.validation_means(self._plan.grid, rows).reshape(points.shape).mean(axis=1)
         values = values if self._first.metric.higher_is_better else -values
         best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.

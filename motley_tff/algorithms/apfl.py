@@ -16,7 +16,7 @@ from typing import ClassVar
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.fedavg import FedAvgClient
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning
+from motley_tff.core import learning, rows
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Batch
 from motley_tff.core.learning import Weights
@@ -35,6 +35,7 @@ class Apfl(SiloAlgorithm):
         "a mixture of an own and the global model, --alpha of the own",
         trains_fedavg=True,
         can_be_grouped=True,
+        takes_rows=True,
     )
     alpha: float = option(
         0.5, "Share of apfl's own model: 0 is FedAvg, 1 local training", upper=1.0
@@ -47,7 +48,7 @@ class Apfl(SiloAlgorithm):
 
         def mixed(personal_weights: Weights, global_weights: Weights) -> Weights:
             return tuple(
-                self.alpha * v + (1.0 - self.alpha) * w
+                rows.scaled(self.alpha, v) + rows.scaled(1.0 - self.alpha, w)
                 for v, w in zip(personal_weights, global_weights, strict=True)
             )
 
@@ -55,7 +56,7 @@ class Apfl(SiloAlgorithm):
             learner = personal.learner
             mixture = mixed(learner.weights, base.learner.weights)
             gradients, sums = learning.gradients(task, mixture, batch, learner.sums, trained)
-            scaled = tuple(self.alpha * g for g in gradients)
+            scaled = rows.scaled(self.alpha, gradients)
             learner = learning.step(trainer.optimizer, learner, scaled, trained)
             return personal._replace(learner=learner._replace(sums=sums))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motley_tff.core import clients as clients_lib, errors, random_streams
+from motley_tff.core import clients as clients_lib, errors, random_streams, rows
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Client, Pass
 from motley_tff.core.clients import Clients
@@ -129,14 +129,14 @@ def attacked(algorithm: Algorithm, task: Task, attack: Attack | None, seed: int)
         if last_class is not None:
             return output
         scale = tf.where(carry.attacks, -attack.factor, 1.0)
-        return output._replace(update=tf.nest.map_structure(lambda u: scale * u, output.update))
+        return output._replace(update=rows.scaled(scale, output.update))
 
     def attacked_pass(pass_: Pass) -> Pass:
         outer = pass_.within("inner")
 
         def step(carry, batch):
             # -1 is a label of no class.
-            flips = carry.attacks & (batch.y >= 0)
+            flips = rows.aligned(carry.attacks, batch.y) & (batch.y >= 0)
             flipped = tf.where(flips, last_class - batch.y, batch.y)
             return outer.step(carry, batch._replace(y=flipped))
 

@@ -34,6 +34,8 @@ class Card:
       can_be_grouped: Whether runs that differ in rates alone can be trained in one compiled call.
       wants_mean: Why no aggregator but the plain mean fits; empty where any does.
       is_central: Whether it trains on all clients' examples in one place.
+      takes_rows: Whether its client work is written for stacks of clients, too, see `core.rows`. A
+        class that is derived from another one says so itself.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Card:
     can_be_grouped: bool = False
     wants_mean: str = ""
     is_central: bool = False
+    takes_rows: bool = False
 
 
 def name_of(kind: type) -> str:
@@ -54,6 +57,12 @@ def name_of(kind: type) -> str:
     """
     card = vars(kind).get("card")
     return card.name if isinstance(card, Card) else kind.__name__
+
+
+def takes_rows(kind: type) -> bool:
+    """Returns whether an algorithm's class says by a card of its own that its work takes rows."""
+    card = vars(kind).get("card")
+    return isinstance(card, Card) and card.takes_rows
 
 
 def with_values(algorithm: Any, values: Mapping[str, Any]) -> Any:

@@ -34,6 +34,7 @@ class Ditto(SiloAlgorithm):
         "MTL (Ditto)",
         trains_fedavg=True,
         can_be_grouped=True,
+        takes_rows=True,
     )
     regularization: float = personal_training.regularization_option(1.0)
 

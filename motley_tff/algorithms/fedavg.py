@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms.base import TrainingAlgorithm
-from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.card import Card, takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
-from motley_tff.core import learning
+from motley_tff.core import learning, rows
 from motley_tff.core.algorithm import Algorithm, Communicated, Nest, ServerOptimizer
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -46,8 +46,9 @@ class FedAvg(TrainingAlgorithm):
     """
 
     card: ClassVar[Card] = Card(
-        "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
-    )
+        "fedavg", "FedAvg", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True,
+        takes_rows=True,
+    )  # fmt: skip
     client_optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 0.1), "client", "clients'"
     )
@@ -100,7 +101,8 @@ class FedAvg(TrainingAlgorithm):
             update = learning.subtract(client.incoming, client.learner.weights)
             return ClientOutput(update, client.weight, (), client.learner.sums)
 
-        return ClientWork(init, (self.local_pass(task, local_step),), finish)
+        pass_ = dataclasses.replace(self.local_pass(task, local_step), changes=("learner",))
+        return ClientWork(init, (pass_,), finish, takes_rows=takes_rows(type(self)))
 
     def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:
         """Returns what is added to a batch's loss, though not to the reported one."""
@@ -135,7 +137,7 @@ def weigh(update: Nest, weight: tf.Tensor) -> Nest:
     `weight` is n_i, a scalar. Where a backend stacks runs or clients, it has their axes, which are
     the first ones of every leaf, too.
     """
-    return tf.nest.map_structure(lambda leaf: _aligned(weight, leaf) * leaf, update)
+    return rows.scaled(weight, update)
 
 
 def mean(total: Nest, weight: tf.Tensor) -> Nest:
@@ -143,7 +145,7 @@ def mean(total: Nest, weight: tf.Tensor) -> Nest:
     that is 0. `total` and `weight` are the two sums, with axes as in `weigh`.
     """
     return tf.nest.map_structure(
-        lambda leaf: tf.math.divide_no_nan(leaf, _aligned(weight, leaf)), total
+        lambda leaf: tf.math.divide_no_nan(leaf, rows.aligned(weight, leaf)), total
     )
 
 
@@ -153,8 +155,3 @@ def server_step(
     """Returns the server's new weights, and its optimizer's new state."""
     state, weights = optimizer.next(state, weights, mean_update)
     return weights, state
-
-
-def _aligned(weight: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
-    """Returns the weight with trailing axes of size 1, as many as the leaf has more."""
-    return tf.reshape(weight, [*weight.shape, *[1] * (len(leaf.shape) - len(weight.shape))])

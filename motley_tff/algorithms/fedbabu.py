@@ -24,6 +24,7 @@ class FedBabu(fedavg.FedAvg):
         ("finetuning_trainer",),
         "all layers but the last, which stays random",
         can_be_grouped=True,
+        takes_rows=True,
     )
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:

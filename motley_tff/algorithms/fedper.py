@@ -39,6 +39,7 @@ class FedPer(SiloAlgorithm):
         "own last layers on shared first ones",
         trains_fedavg=True,
         can_be_grouped=True,
+        takes_rows=True,
     )
     personal_layers: int = option(1, "How many last layers are a silo's own; 0 is FedAvg")
 

@@ -23,8 +23,9 @@ class FedProx(fedavg.FedAvg):
     """FedAvg's hyperparameters and mu, `proximal_strength`, at least 0; 0 is FedAvg."""
 
     card: ClassVar[Card] = Card(
-        "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
-    )
+        "fedprox", "FedProx", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True,
+        takes_rows=True,
+    )  # fmt: skip
     proximal_strength: float = option(0.1, "mu of fedprox; 0 is FedAvg")
 
     def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:

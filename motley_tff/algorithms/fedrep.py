@@ -37,6 +37,7 @@ class FedRep(SiloAlgorithm):
         "own last layers, trained for --head_epochs before the shared first ones",
         trains_fedavg=True,
         can_be_grouped=True,
+        takes_rows=True,
     )
     head_epochs: int = option(5, "Epochs a round on fedrep's last layers", lower=1)
 

@@ -12,8 +12,8 @@ import dataclasses
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg
-from motley_tff.algorithms.card import Card
-from motley_tff.core import learning
+from motley_tff.algorithms.card import Card, takes_rows
+from motley_tff.core import learning, rows
 from motley_tff.core.algorithm import Nest
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -35,8 +35,9 @@ class FedSgd(fedavg.FedAvg):
     """FedAvg's hyperparameters, of which the server optimizer and the batch size are used."""
 
     card: ClassVar[Card] = Card(
-        "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True
-    )
+        "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True,
+        takes_rows=True,
+    )  # fmt: skip
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns a client's round: a step adds a batch's gradients up."""
@@ -50,7 +51,8 @@ class FedSgd(fedavg.FedAvg):
                 task, client.weights, batch, client.sums, self.trained_layers(task)
             )
             size = sums.weights["loss"] - client.sums.weights["loss"]
-            gradients = tuple(g + size * m for g, m in zip(client.gradients, means, strict=True))
+            added = rows.scaled(size, means)
+            gradients = tuple(g + a for g, a in zip(client.gradients, added, strict=True))
             return client._replace(gradients=gradients, sums=sums)
 
         def finish(client: FedSgdClient) -> ClientOutput:
@@ -58,4 +60,4 @@ class FedSgd(fedavg.FedAvg):
             return ClientOutput(update, client.weight, (), client.sums)
 
         gradients_pass = Pass("train", step, self.train_batch_size, shuffle=True, training=True)
-        return ClientWork(init, (gradients_pass,), finish)
+        return ClientWork(init, (gradients_pass,), finish, takes_rows=takes_rows(type(self)))

@@ -20,11 +20,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers, scoring
-from motley_tff.algorithms.card import Card, Training
+from motley_tff.algorithms.card import Card, Training, takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, optimizer_option
-from motley_tff.core import candidate_labels, learning
+from motley_tff.core import candidate_labels, learning, rows
 from motley_tff.core.algorithm import Personalization
-from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
+from motley_tff.core.client_work import Batch, Client, ClientWork, Frozen, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, MAX_RATE, option, with_default
 from motley_tff.core.task import Task
@@ -35,6 +35,8 @@ _DRAWS_AS = 2
 # Motley's tasks have published rates. Of data that nobody has tuned for, a good one may be anywhere
 # in three decades.
 _RATES, _RATES_OF_OWN_DATA = (0.01,), (0.01, 0.1, 1.0)
+# Methods by which a kind of fine-tuning may train other layers than its flags say.
+_OWN = ("models", "start", "step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,7 @@ class FineTuning:
         "all layers, or the last ones alone",
         "FedAvg + Fine-tuning (FT)",
         can_be_grouped=True,
+        takes_rows=True,
     )
     optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", 0.01), "finetune", "fine-tuning", has_rate=False
@@ -131,6 +134,13 @@ class FineTuning:
         """Returns what is added to a batch's loss."""
         return 0.0
 
+    def frozen(self, task: Task) -> Frozen | None:
+        """Returns what no epoch changes; None of a kind with models or steps of its own."""
+        is_own = any(getattr(type(self), n) is not getattr(FineTuning, n) for n in _OWN)
+        if is_own or not self.max_epochs:
+            return None
+        return Frozen(lambda carry: carry.models.start, self._trained(task))
+
     def _trained(self, task: Task) -> tuple[bool, ...]:
         return task.model.is_last_layer if self.last_layer else (True,) * len(task.model.shapes)
 
@@ -144,7 +154,7 @@ class FineTuning:
 class NoPersonalization(FineTuning):
     """Clients take the global model as it is: fine-tuning for no epoch."""
 
-    card: ClassVar[Card] = Card("none", "no personalization", ())
+    card: ClassVar[Card] = Card("none", "no personalization", (), takes_rows=True)
     max_epochs: int = with_default(FineTuning, "max_epochs", 0)
 
 
@@ -199,7 +209,7 @@ def client_work(
         rate = tf.gather(rates, done // params.max_epochs)
         fresh = params.start(task, optimizer_at(rate), carry.models.start)
         is_first = tf.equal(done % params.max_epochs, 0)
-        learner = learning.select(is_first, fresh, carry.learner)
+        learner = rows.select(is_first, fresh, carry.learner)
         return carry._replace(learner=learner, board=carry.board._replace(candidate=done + 1))
 
     def train(carry, batch):
@@ -216,6 +226,7 @@ def client_work(
         training=True,
         draws_as=_DRAWS_AS,
         begin=next_candidate,
+        changes=("learner",),
     )
     evaluation = tuple(
         scoring.evaluation_pass(task, part, lambda carry: carry.learner.weights)
@@ -228,4 +239,6 @@ def client_work(
         loop=(training, *evaluation),
         num_loops=num_candidates - 1,
         loop_period=params.max_epochs,
+        frozen=params.frozen(task),
+        takes_rows=takes_rows(type(params)),
     )

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from motley_tff.algorithms import fedavg, scoring
-from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.card import Card, takes_rows
 from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.core import (
     candidate_labels,
@@ -40,6 +40,7 @@ from motley_tff.core import (
     options,
     private_mean,
     robust_mean,
+    rows,
 )
 from motley_tff.core.algorithm import Algorithm, Communicated, Groups, Personalization
 from motley_tff.core.client_work import Client, ClientWork, Pass
@@ -67,6 +68,7 @@ class HypCluster(fedavg.FedAvg):
         ("hypcluster_trainer",),
         can_be_grouped=True,
         paper_row="HypCluster / IFCA",
+        takes_rows=True,
     )
     num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100, everyday="training")
     steps_empty_clusters: bool = option(
@@ -170,7 +172,7 @@ class HypCluster(fedavg.FedAvg):
                 cluster = carry.memory.lowest()
                 return output._replace(metrics={**output.metrics, "cluster": cluster})
 
-            return dataclasses.replace(scored, finish=finish)
+            return dataclasses.replace(scored, finish=finish, takes_rows=takes_rows(type(self)))
 
         return Personalization(
             "hypcluster", candidate_labels.CLUSTER, work, wants_server_weights=True
@@ -191,13 +193,14 @@ class Losses(NamedTuple):
 
         One whose loss is not a number is not taken as long as there is another.
         """
-        means = tf.math.divide_no_nan(self.totals, self.weight) + penalties
+        means = tf.math.divide_no_nan(self.totals, self.weight[..., None]) + penalties
         finite = tf.where(tf.math.is_finite(means), means, tf.float32.max)
-        return tf.argmin(finite, output_type=tf.int32)
+        return tf.argmin(finite, axis=-1, output_type=tf.int32)
 
     def model(self, cluster: tf.Tensor) -> learning.Weights:
         """Returns one model's weights."""
-        return tuple(tf.gather(leaf, cluster) for leaf in self.models)
+        axis = len(rows.leading())
+        return tuple(tf.gather(leaf, cluster, axis=axis, batch_dims=axis) for leaf in self.models)
 
 
 class HypClusterClient(NamedTuple):
@@ -232,8 +235,9 @@ def _groups(k: int, is_shared: tuple[bool, ...]) -> Groups:
 
 
 def _model(models: Sequence[Any], j: Any) -> tuple[Any, ...]:
-    """Returns model number j of leaves [k, ...]."""
-    return tuple(leaf[j] for leaf in models)
+    """Returns model number j of leaves [..., k, ...]."""
+    place = *[slice(None)] * len(rows.leading()), j
+    return tuple(leaf[place] for leaf in models)
 
 
 def _split(leaves, is_shared):
@@ -254,7 +258,7 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
     def init(broadcast: Any, client_state: Any, client: Client) -> HypClusterClient:
         models, penalties = broadcast
         first = base.init(_model(models, 0), client_state, client)
-        return HypClusterClient(no_losses(models, k), penalties, tf.constant(0), first)
+        return HypClusterClient(no_losses(models, k), penalties, rows.full([], 0), first)
 
     def choose_and_begin(carry):
         cluster = carry.losses.lowest(carry.penalties)
@@ -266,12 +270,12 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
 
     def finish(carry):
         output = base.finish(carry.base)
-        is_chosen = tf.cast(tf.equal(tf.range(k), carry.cluster), tf.float32)
-        update = tuple(tf.tensordot(is_chosen, u, axes=0) for u in output.update)
-        totals = {f"cluster_{j + 1}_share": is_chosen[j] for j in range(k)}
+        is_chosen = tf.cast(tf.equal(tf.range(k), carry.cluster[..., None]), tf.float32)
+        update = tuple(rows.outer(is_chosen, u) for u in output.update)
+        totals = {f"cluster_{j + 1}_share": is_chosen[..., j] for j in range(k)}
         metrics = learning.Sums(
             {**output.metrics.totals, **totals},
-            {**output.metrics.weights, **dict.fromkeys(totals, tf.ones([]))},
+            {**output.metrics.weights, **dict.fromkeys(totals, rows.full([], 1.0))},
         )
         return output._replace(update=(update, is_chosen), metrics=metrics)
 
@@ -280,12 +284,12 @@ def _client_work(task: Task, base: ClientWork, k: int) -> ClientWork:
         # FedAvg's shuffles: with one model this is FedAvg.
         dataclasses.replace(training.within("base"), begin=choose_and_begin, draws_as=0),
     )
-    return ClientWork(init, passes, finish)
+    return ClientWork(init, passes, finish, takes_rows=base.takes_rows)
 
 
 def no_losses(models: learning.Weights, k: int) -> Losses:
     """Returns sums over nothing."""
-    return Losses(tuple(models), tf.zeros([k]), tf.zeros([]))
+    return Losses(tuple(models), rows.full([k], 0.0), rows.full([], 0.0))
 
 
 def loss_pass(task: Task, part: str) -> Pass:
@@ -296,15 +300,15 @@ def loss_pass(task: Task, part: str) -> Pass:
 
     def step(losses, batch):
         sums = []
-        for j in range(losses.totals.shape[0]):
+        for j in range(losses.totals.shape[-1]):
             weights = _model(losses.models, j)
             outputs = task.model.predict(weights, batch.x, False, batch.key)
             is_finite = learning.rows_are_finite(outputs)
             total, weight = masked_sum(task.loss, batch.y, outputs, batch.mask, is_finite)
             if task.regularizer is not None:
-                total += weight * task.regularizer(weights)
+                total += weight * rows.each(task.regularizer, weights)
             sums.append((total, weight))
-        totals = losses.totals + tf.stack([total for total, _ in sums])
+        totals = losses.totals + tf.stack([total for total, _ in sums], axis=-1)
         return losses._replace(totals=totals, weight=losses.weight + sums[0][1])
 
     return Pass(part, step, scoring.EVALUATION_BATCH_SIZE)
@@ -359,7 +363,7 @@ class _ClusterServer:
         if self._params.steps_empty_clusters:
             return after, tuple(stepped)
         before = tf.nest.map_structure(tf.convert_to_tensor, state)
-        return learning.select(mass > 0.0, (after, tuple(stepped)), (before, model))
+        return rows.select(mass > 0.0, (after, tuple(stepped)), (before, model))
 
     def _penalties(self, done: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
         left = tf.maximum(0.0, 1.0 - done / (self._params.balance_rounds or 1))

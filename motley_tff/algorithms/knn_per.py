@@ -175,8 +175,7 @@ def _embedding_shape(task: Task) -> tuple[int, int]:
 def _remember(task, carry: KnnPerClient, batch: Batch) -> KnnPerClient:
     """Appends a batch's real examples or tokens."""
     datastore = carry.datastore
-    embeddings = task.model.embed(carry.weights, batch.x)
-    outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+    embeddings, outputs = task.model.embed_and_predict(carry.weights, batch.x, batch.key)
     weights = task.entry_weights(batch.y, outputs)  # Padded tokens are no neighbours.
     mask = tf.reshape(batch.mask, [-1] + [1] * (len(weights.shape) - 1))
     is_real = tf.reshape(tf.cast(mask * weights > 0.0, tf.float32), [-1])
@@ -231,8 +230,7 @@ def nearest(datastore: Datastore, embeddings: tf.Tensor, k: int, exact: bool) ->
 
 def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -> KnnPerClient:
     """Adds a batch's scores under every candidate."""
-    embeddings = task.model.embed(carry.weights, batch.x)
-    outputs = task.model.predict(carry.weights, batch.x, False, batch.key)
+    embeddings, outputs = task.model.embed_and_predict(carry.weights, batch.x, batch.key)
     is_text = len(embeddings.shape) == 3
     flat = tf.reshape(embeddings, [-1, carry.datastore.embeddings.shape[-1]])
     neighbours = nearest(carry.datastore, flat, max(params.num_neighbors), exact=not is_text)

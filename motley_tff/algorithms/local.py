@@ -29,6 +29,7 @@ class Local(SiloAlgorithm):
         "Local training",
         trains_fedavg=True,
         can_be_grouped=True,
+        takes_rows=True,
     )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:

@@ -10,13 +10,16 @@ there are epochs fine-tuning of the last layer.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, ClassVar
 
 from motley_tff.algorithms.card import Card, Training
 from motley_tff.algorithms.finetuning import FineTuning, Stage
-from motley_tff.core import learning, options
-from motley_tff.core.client_work import Batch
+from motley_tff.core import learning, options, rows
+from motley_tff.core.client_work import Batch, Frozen
 from motley_tff.core.errors import UserError
+from motley_tff.core.layer_groups import Features
+from motley_tff.core.lazy import tf
 from motley_tff.core.options import option
 from motley_tff.core.task import Task
 
@@ -31,6 +34,7 @@ class LpFt(FineTuning):
         ("finetuning_trainer",),
         "the last layers for --probing_epochs, then all",
         can_be_grouped=True,
+        takes_rows=True,
     )
     probing_epochs: int = option(1, "Epochs that lp_ft tunes the last layer alone")
 
@@ -50,16 +54,35 @@ class LpFt(FineTuning):
         self, task: Task, optimizer: Any, learner: learning.Learner, batch: Batch, stage: Stage
     ) -> learning.Learner:
         """Returns the learner after a batch; see `FineTuning.step`."""
-        states = learner.optimizer_state
+        states, is_last = learner.optimizer_state, task.model.is_last_layer
+        is_probing = isinstance(batch.x, Features)  # The layers below them are frozen.
+        trained = is_last if is_probing else self._trained(task)
+        gradients, sums = learning.gradients(task, learner.weights, batch, learner.sums, trained)
 
-        def trained(number, layers):
+        def stepped(number, layers, gradients):
             phase = learner._replace(optimizer_state=states[number])
-            phase = learning.train(task, optimizer, phase, batch, layers)
+            phase = learning.step(optimizer, phase, gradients, layers)
             optimizer_states = (*states[:number], phase.optimizer_state, *states[number + 1 :])
-            return phase._replace(optimizer_state=optimizer_states)
+            return phase._replace(optimizer_state=optimizer_states, sums=sums)
 
-        return learning.select(
+        if is_probing:
+            return stepped(0, is_last, gradients)
+        of_last = tuple(itertools.compress(gradients, is_last))
+        return rows.select(
             stage.epoch < self.probing_epochs,
-            trained(0, task.model.is_last_layer),
-            trained(1, self._trained(task)),
+            stepped(0, is_last, of_last),
+            stepped(1, trained, gradients),
         )
+
+    def frozen(self, task: Task) -> Frozen | None:
+        """Returns what the probing leaves as it is; see `FineTuning.frozen`."""
+
+        def is_probed(carry):
+            # A rate's first epoch follows on the last one of another, or on the global model.
+            return (
+                tf.maximum(carry.board.candidate, 1) - 1
+            ) % self.max_epochs < self.probing_epochs
+
+        if type(self) is not LpFt or not self.max_epochs:
+            return None
+        return Frozen(lambda carry: carry.models.start, task.model.is_last_layer, is_probed)

@@ -26,6 +26,7 @@ import numpy as np
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
+from motley_tff.core import rows
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Client
 from motley_tff.core.lazy import tf
@@ -54,6 +55,7 @@ class Mocha(SiloAlgorithm):
         trains_fedavg=True,
         can_be_grouped=True,
         wants_mean="every silo's row of the models, of which nothing is averaged",
+        takes_rows=True,
     )
     regularization: float = personal_training.regularization_option(0.01)
     outer: int = option(
@@ -72,18 +74,17 @@ class Mocha(SiloAlgorithm):
             own_relations, others = shared
             memory = MochaSilo(
                 personal_training.place(num_silos, client),
-                tf.gather(own_relations, client.index),
-                tuple(tf.gather(leaf, client.index) for leaf in others),
+                rows.each(tf.gather, own_relations, client.index),
+                tuple(rows.each(tf.gather, leaf, client.index) for leaf in others),
             )
             return Personal(trainer.start(state), memory)
 
         def penalty(weights: Weights, personal: Personal, base: Any) -> tf.Tensor:
             """Returns lambda / 2 * tr(W' S W) but for what does not depend on this row."""
             memory = personal.memory
-            squares = tf.add_n([tf.reduce_sum(tf.square(w)) for w in weights])
-            products = tf.add_n(
-                [tf.reduce_sum(w * o) for w, o in zip(weights, memory.others, strict=True)]
-            )
+            squares = tf.add_n([rows.total(tf.square(w)) for w in weights])
+            pairs = zip(weights, memory.others, strict=True)
+            products = tf.add_n([rows.total(w * o) for w, o in pairs])
             return self.regularization * (0.5 * memory.own_relation * squares + products)
 
         trainer = self.trainer(task, penalty)
@@ -91,7 +92,7 @@ class Mocha(SiloAlgorithm):
         def contribution(personal: Personal):
             """Returns the silo's row in its place, over its weight in the mean, and that place."""
             place = personal.memory.place
-            return place, tuple(tf.tensordot(place, w, axes=0) for w in personal.learner.weights)
+            return place, tuple(rows.outer(place, w) for w in personal.learner.weights)
 
         first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
         num_epochs = self.train_epochs * self.outer

@@ -57,6 +57,7 @@ class MrMtl(SiloAlgorithm):
         "personal models pulled towards their mean by --lambda; server rate 1",
         can_be_grouped=True,
         wants_mean="the silos' changes, whose mean moves the mean of their models",
+        takes_rows=True,
     )
     regularization: float = personal_training.regularization_option(0.1)
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from motley_tff.core import errors
+from motley_tff.core import errors, rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf, tff
 from motley_tff.core.options import ABOVE_0, BELOW_1, MAX_RATE, Option
@@ -173,6 +173,7 @@ class Sgd:
             )
         return state
 
+    @rows.taken
     def next(self, state: Any, weights: Any, gradients: Any) -> Any:
         """Returns (state, weights) after a step."""
         rate, directions = state["learning_rate"], gradients
@@ -180,14 +181,15 @@ class Sgd:
             momentum = state["momentum"]
 
             def decayed(sum_, gradient):
-                return momentum * sum_ + gradient
+                return rows.aligned(momentum, sum_) * sum_ + gradient
 
             sums = tf.nest.map_structure(decayed, state["accumulator"], gradients)
             state = collections.OrderedDict(state, accumulator=sums)
             directions = sums
             if self._nesterov:
                 directions = tf.nest.map_structure(decayed, sums, gradients)
-        return state, tf.nest.map_structure(lambda w, d: w - rate * d, weights, directions)
+        steps = rows.scaled(rate, directions)
+        return state, tf.nest.map_structure(lambda w, step: w - step, weights, steps)
 
 
 def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:

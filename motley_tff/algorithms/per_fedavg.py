@@ -17,7 +17,7 @@ from motley_tff.algorithms import fedavg, finetuning, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.optimizers import build_optimizer
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import errors, learning, options
+from motley_tff.core import errors, learning, options, rows
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.client_work import Batch, ClientWork
 from motley_tff.core.errors import UserError
@@ -39,6 +39,7 @@ class PerFedAvg(SiloAlgorithm):
         ("finetuning_trainer", "mtl_trainer"),
         "a global model that is good after adaptation, by default at a tenth of the clients' rate, "
         "for the number of epochs that is best on validation data",
+        takes_rows=True,
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.
     default_share: ClassVar[float] = 0.1
@@ -75,7 +76,7 @@ class PerFedAvg(SiloAlgorithm):
         def local_step(client: fedavg.FedAvgClient, batch: Batch) -> fedavg.FedAvgClient:
             learner = client.learner
             inner, sums = learning.gradients(task, learner.weights, batch, learner.sums, trained)
-            adapted = tuple(w - rate * g for w, g in zip(learner.weights, inner, strict=True))
+            adapted = learning.subtract(learner.weights, rows.scaled(rate, inner))
             outer, _ = learning.gradients(task, adapted, batch, learner.sums, trained)
             learner = learning.step(optimizer, learner, outer, trained)
             return client._replace(learner=learner._replace(sums=sums))

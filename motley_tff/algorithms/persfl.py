@@ -31,7 +31,7 @@ from motley_tff.algorithms import scoring
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.finetuning import FineTuning, Models, Stage
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.core import candidate_labels, candidates, learning, task as task_lib
+from motley_tff.core import candidate_labels, candidates, learning, rows, task as task_lib
 from motley_tff.core.algorithm import Algorithm, Personalization
 from motley_tff.core.client_work import Batch, Client, ClientWork, Pass
 from motley_tff.core.lazy import tf
@@ -61,6 +61,7 @@ class PersFL(SiloAlgorithm):
         "PersFL",
         ("mtl_trainer",),
         "a student for each silo, taught by the global model that was best there",
+        takes_rows=True,
     )
     tuning: ClassVar[candidates.Tuning] = "per_client"
     distillation: str = option(
@@ -110,13 +111,14 @@ class PersFL(SiloAlgorithm):
             # Not-a-number without examples: never better.
             loss = learning.means(carry.sums)["loss"]
             came = Teacher(carry.base.incoming, loss)
-            state = learning.select(loss < carry.state.loss, came, carry.state)
+            state = rows.select(loss < carry.state.loss, came, carry.state)
             return base.finish(carry.base)._replace(client_state=state)
 
         # FedAvg's pass stays the first, so that its draws are FedAvg's.
         (training,) = base.passes
         looking = Pass("valid", look, scoring.EVALUATION_BATCH_SIZE)
-        return ClientWork(init, (training.within("base"), looking), finish)
+        passes = training.within("base"), looking
+        return ClientWork(init, passes, finish, takes_rows=base.takes_rows)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization:
         """Returns the students' training and scoring; UserError where examples have no classes,

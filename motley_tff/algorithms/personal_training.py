@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg, scoring
+from motley_tff.algorithms.card import takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
 from motley_tff.core import candidate_labels, learning
 from motley_tff.core.algorithm import (
@@ -91,7 +92,8 @@ class SiloAlgorithm(fedavg.FedAvg):
             return tuple(built.global_model(weights)), tuple(personal_model(weights, state))
 
         def work(evaluation_parts, personalization_part):
-            return scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
+            scored = scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
+            return dataclasses.replace(scored, takes_rows=takes_rows(type(self)))
 
         return Personalization(
             "personal", labels, work, wants_server_weights=True, scores_train=True
@@ -269,17 +271,17 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
 
     def pass_of(step: Callable[..., Any], num_epochs: int | None = None) -> Pass:
         epochs = global_pass.num_epochs if num_epochs is None else num_epochs
-        return dataclasses.replace(global_pass, step=step, num_epochs=epochs)
+        return dataclasses.replace(global_pass, step=step, num_epochs=epochs, changes=())
 
     if training.same_batches:
-        return ClientWork(init, (pass_of(both_steps),), finish)
+        return ClientWork(init, (pass_of(both_steps),), finish, takes_rows=base.takes_rows)
     passes = [pass_of(personal_step, training.num_epochs)]
     if training.first_step is not None:
         first_step = functools.partial(personal_step, step=training.first_step)
         passes.insert(0, pass_of(first_step, training.num_first_epochs))
     if not training.replaces_fedavg:
         passes.insert(0, outer_pass)
-    return ClientWork(init, tuple(passes), finish)
+    return ClientWork(init, tuple(passes), finish, takes_rows=base.takes_rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,5 +369,5 @@ def place(num_silos: int, client: Client) -> tf.Tensor:
     The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
     where it did not, so a server that is given means alone knows who took part, and how much.
     """
-    is_own = tf.equal(tf.range(num_silos), client.index)
-    return tf.where(is_own, tf.math.divide_no_nan(1.0, client.weight), 0.0)
+    is_own = tf.equal(tf.range(num_silos), client.index[..., None])
+    return tf.where(is_own, tf.math.divide_no_nan(1.0, client.weight)[..., None], 0.0)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning
+from motley_tff.core import learning, rows
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Batch, Client
 from motley_tff.core.lazy import tf
@@ -40,6 +40,7 @@ class PFedMe(SiloAlgorithm):
         ("mtl_trainer",),
         "Moreau envelopes: the personal model solves a problem of strength --lambda",
         can_be_grouped=True,
+        takes_rows=True,
     )
     regularization: float = personal_training.regularization_option(1.0)
     inner_steps: int = option(5, "pfedme's steps on its inner problem a batch", lower=1, upper=1000)
@@ -66,7 +67,8 @@ class PFedMe(SiloAlgorithm):
             for _ in range(self.inner_steps - 1):
                 inner = trainer.step(inner, batch, base)
             theta = inner.learner
-            copy = tuple(w - pull * (w - t) for w, t in zip(copy, theta.weights, strict=True))
+            pulled = rows.scaled(pull, learning.subtract(copy, theta.weights))
+            copy = learning.subtract(copy, pulled)
             # The metrics are those of the model that met the batch, once.
             return Personal(theta._replace(sums=first.learner.sums), (incoming, copy))
 

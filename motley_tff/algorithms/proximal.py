@@ -29,6 +29,7 @@ class ProximalFineTuning(FineTuning):
         ("finetuning_trainer",),
         "pulled to the global model by --finetune_strength",
         can_be_grouped=True,
+        takes_rows=True,
     )
     strength: float = option(
         0.1, "Strength of the pull to the global model; 0 is fine-tuning", "finetune_strength"

@@ -7,10 +7,11 @@ metrics that `output` makes of the board are what `core.algorithm.Personalizatio
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from motley_tff.core import learning, paired
+from motley_tff.core import learning, paired, real_tokens, rows
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Metric, Task
@@ -56,17 +57,18 @@ class Board(NamedTuple):
 
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
-    zeros = {name: tf.zeros([num_candidates]) for name in ("loss", *(m.name for m in task.metrics))}
+    names = ("loss", *(metric.name for metric in task.metrics))
+    zeros = {name: rows.full([num_candidates], 0.0) for name in names}
     places = {part: client.capacity[part] for part in parts}
     kept = num_candidates if task.exports_scores else 1
     return Board(
         sums=learning.zero_sums(task),
         examples=empty_examples(task, parts, kept, client),
         example_sums={
-            p: (paired.empty(n), tf.zeros([n, num_candidates])) for p, n in places.items()
+            p: (paired.empty(n), rows.full([n, num_candidates], 0.0)) for p, n in places.items()
         },
         curves={part: dict(zeros) for part in parts},
-        candidate=tf.constant(0),
+        candidate=rows.full([], 0),
         num_examples=client.num_examples,
     )
 
@@ -85,7 +87,7 @@ def empty_examples(
     columns = num_candidates * task.num_scores
     places = {part: client.capacity[part] + 1 for part in parts}
     return {
-        part: RankedExamples(tf.zeros([n]), tf.zeros([n, columns]), tf.constant(0))
+        part: RankedExamples(rows.full([n], 0.0), rows.full([n, columns], 0.0), rows.full([], 0))
         for part, n in places.items()
     }
 
@@ -127,59 +129,69 @@ def example_scores(task: Task, outputs: tf.Tensor) -> tf.Tensor:
     whose outputs are not all finite.
     """
     is_finite = learning.rows_are_finite(outputs)
-    return tf.where(is_finite[:, None], task.scores_of(outputs), float("nan"))
+    scores = rows.by_example(task.scores_of, outputs)
+    return tf.where(is_finite[..., None], scores, float("nan"))
 
 
 def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
 
     def first_column(board):
-        return board.candidate * task.num_scores if task.exports_scores else tf.constant(0)
+        return board.candidate * (task.num_scores if task.exports_scores else 0)
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
         if part in board.examples:
-            fresh = board.examples[part]._replace(count=tf.constant(0))
+            fresh = board.examples[part]._replace(count=rows.full([], 0))
             board = board._replace(examples={**board.examples, part: fresh})
         sums, of_all = board.example_sums[part]
-        restarted = (sums._replace(count=tf.constant(0)), of_all)
+        restarted = (sums._replace(count=rows.full([], 0)), of_all)
         return carry._replace(
             board=board._replace(example_sums={**board.example_sums, part: restarted})
         )
 
     def step(carry, batch):
         board = carry.board
-        outputs = task.model.predict(weights_of(carry), batch.x, False, batch.key)
-        board = board._replace(sums=learning.add(task, batch, outputs, board.sums))
+        entries, outputs = real_tokens.predict(task, weights_of(carry), batch, False)
+        board = board._replace(sums=learning.add(task, entries, outputs, board.sums))
+        labels = batch._replace(x=(), key=())
         if part in board.examples:
-            columns = first_column(board) + tf.range(task.num_scores)
-            examples = append(board.examples[part], batch, example_scores(task, outputs), columns)
+            columns = first_column(board)[..., None] + tf.range(task.num_scores)
+            scores = example_scores(task, outputs)
+            examples = rows.each(append, board.examples[part], labels, scores, columns)
             board = board._replace(examples={**board.examples, part: examples})
         sums, of_all = board.example_sums[part]
-        appended = paired.append(sums, batch, *paired.of_batch(task, batch, outputs))
+        of_entries = paired.of_batch(task, entries, outputs)
+        of_examples = [real_tokens.by_example(task, batch, values) for values in of_entries]
+        appended = rows.each(paired.append, sums, labels, *of_examples)
         both = {**board.example_sums, part: (appended, of_all)}
         return carry._replace(board=board._replace(example_sums=both))
 
     def end(carry):
         board = carry.board
         values = learning.scores(task, board.sums)
-        if part in board.examples:
-            values |= ranking_metrics(task, board.examples[part], first_column(board))
+        if ranking(task):
+            metrics = functools.partial(ranking_metrics, task)
+            values |= rows.each(metrics, board.examples[part], first_column(board))
         # Not `==`, which compares Python objects in the graphs that TFF traces.
-        is_current = tf.equal(tf.range(tf.shape(board.curves[part]["loss"])[0]), board.candidate)
+        places = tf.range(tf.shape(board.curves[part]["loss"])[-1])
+        is_current = tf.equal(places, board.candidate[..., None])
         curves = {
-            name: tf.where(is_current, values[name], curve)
+            name: tf.where(is_current, values[name][..., None], curve)
             for name, curve in board.curves[part].items()
         }
         sums, of_all = board.example_sums[part]
-        of_all = tf.where(is_current, sums.values[:, None], of_all)
+        of_all = tf.where(is_current[..., None, :], sums.values[..., None], of_all)
         example_sums = {**board.example_sums, part: (sums, of_all)}
         curves = {**board.curves, part: curves}
         return carry._replace(board=board._replace(curves=curves, example_sums=example_sums))
 
     # What makes pictures draws noise to be scored, another in each batch.
     noise = task.generate is not None
-    return Pass(part, step, EVALUATION_BATCH_SIZE, draws_noise=noise, begin=begin, end=end)
+    return Pass(
+        part, step, EVALUATION_BATCH_SIZE,
+        draws_noise=noise, begin=begin, end=end, changes=("board",),
+    )  # fmt: skip
 
 
 class TwoModels(NamedTuple):
@@ -253,4 +265,4 @@ def output(
         metrics["scores"] = {
             part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()
         }
-    return ClientOutput((), tf.zeros([]), (), metrics)
+    return ClientOutput((), rows.full([], 0.0), (), metrics)

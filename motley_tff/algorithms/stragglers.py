@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
-from motley_tff.core import client_work, learning, tensor_random
+from motley_tff.core import client_work, rows, tensor_random
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.lazy import tf
 
@@ -38,10 +38,10 @@ def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
     def init(broadcast: Any, client_state: Any, client: client_work.Client) -> TimedClient:
         share = _share(client, rate)
         sizes = client.num_examples
-        steps = tf.stack([client_work.num_steps(sizes[p.part], p) for p in work.all_passes])
-        in_time = tf.cast(tf.math.ceil(share * tf.cast(steps, tf.float32)), tf.int32)
+        steps = tf.stack([client_work.num_steps(sizes[p.part], p) for p in work.all_passes], -1)
+        in_time = tf.cast(tf.math.ceil(share[..., None] * tf.cast(steps, tf.float32)), tf.int32)
         inner = work.init(broadcast, client_state, client)
-        return TimedClient(inner, tf.constant(0), tf.maximum(in_time, 1))
+        return TimedClient(inner, rows.full([], 0), tf.maximum(in_time, 1))
 
     numbers = itertools.count()
     slow_work = work.map_passes(
@@ -54,10 +54,11 @@ def slowed(algorithm: Algorithm, rate: float) -> Algorithm:
 
 def _share(client: client_work.Client, rate: float) -> tf.Tensor:
     """Returns the share of its training steps that a client has time for; of most clients 1."""
-    drawn = tensor_random.bits(tensor_random.fold(client.key, tensor_random.FAULT, 0), [2])
+    key = tensor_random.fold(client.key, tensor_random.FAULT, 0)
+    drawn = rows.each(lambda key: tensor_random.bits(key, [2]), key)
     # 24 bits of a random word are a float32 in [0, 1) exactly.
     uniform = tf.cast(tf.bitwise.right_shift(drawn, tf.constant(8, tf.uint32)), tf.float32) / 2**24
-    return tf.where(uniform[0] < rate, uniform[1], 1.0)
+    return tf.where(uniform[..., 0] < rate, uniform[..., 1], 1.0)
 
 
 def _slowed_pass(pass_: client_work.Pass, number: int) -> client_work.Pass:
@@ -69,8 +70,8 @@ def _slowed_pass(pass_: client_work.Pass, number: int) -> client_work.Pass:
     def step(carry, batch):
         inner = pass_.step(carry.inner, batch)
         if pass_.training:
-            in_time = carry.steps < carry.budgets[number]
-            inner = learning.select(in_time, inner, carry.inner)
+            in_time = carry.steps < carry.budgets[..., number]
+            inner = rows.select(in_time, inner, carry.inner)
         return carry._replace(inner=inner, steps=carry.steps + 1)
 
-    return dataclasses.replace(outer, begin=begin, step=step)
+    return dataclasses.replace(outer, begin=begin, step=step, changes=())

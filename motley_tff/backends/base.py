@@ -55,6 +55,8 @@ class ClientCall(NamedTuple):
     Attributes:
       key: int32 [2], the random key of this round or evaluation.
       client_states: The clients' states, where the work wants them.
+      times: Which time it is that such work is done, from 1 on: a backend may compile what is done
+        often. A resumed run says the same.
     """
 
     task: Task
@@ -64,6 +66,7 @@ class ClientCall(NamedTuple):
     client_ids: Sequence[str]
     key: np.ndarray
     client_states: Sequence[Nest] | None = None
+    times: int = 1
 
     @property
     def states(self) -> Sequence[Nest]:

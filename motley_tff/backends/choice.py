@@ -8,7 +8,7 @@ from motley_tff.core.task import Task
 _COPIES_OF_WEIGHTS = 6
 # Above this, `sequential` is faster: on two cores, 100 silos of digits and batches of 32,
 # perceptrons of 118,282 weights take as long either way, of 269,322 1.7 times as long stacked.
-_MOST_STACKED_WEIGHTS = 150_000
+MOST_STACKED_WEIGHTS = 150_000
 
 
 def choose(
@@ -51,7 +51,7 @@ def choose(
         return "vectorized", "asked for by --backend"
     if obstacle is None and cohort_changes:
         obstacle = "every round has other clients, each of which would be compiled for"
-    if obstacle is None and task.model.num_weights > _MOST_STACKED_WEIGHTS:
+    if obstacle is None and task.model.num_weights > MOST_STACKED_WEIGHTS:
         obstacle = f"stacked, a model of {task.model.num_weights:,} weights is slower"
     if obstacle:
         return "sequential", f"not vectorized: {obstacle}"
@@ -66,12 +66,16 @@ def why_not_vectorized(task: Task, memory_limit_bytes: float) -> str | None:
     sizes = [clients.nbytes for clients in populations]
     if None in sizes:
         return "its clients are loaded by id"
-    largest = max(len(clients) for clients in populations)
-    needed = sum(size for size in sizes if size is not None)
-    needed += largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS
+    needed = sum(size for size in sizes if size is not None) + stacked_weights_bytes(task)
     if needed > memory_limit_bytes:
         return (
             f"its stacked clients take {needed / 1e9:.2g} GB, more than "
             f"--memory_limit_gb={memory_limit_bytes / 1e9:g}"
         )
     return None
+
+
+def stacked_weights_bytes(task: Task) -> int:
+    """Returns what the stacked weights of a run take at most."""
+    largest = max(map(len, task.splits.values()))
+    return largest * task.model.num_weights * 4 * _COPIES_OF_WEIGHTS

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from motley_tff.backends import base
-from motley_tff.core import client_work, tensor_random
+from motley_tff.core import client_work, frozen, tensor_random
 from motley_tff.core.clients import num_rows_in_graph
 from motley_tff.core.task import Task
 
@@ -43,15 +43,32 @@ def run_client(
         for i, pass_ in enumerate(passes)
     ]
 
+    tables = frozen.feature_tables(task, work, parts, carry)
+
     def run_passes(indices, loop, carry):
         for i in indices:
-            carry = _run_pass(task, passes[i], parts[passes[i].part], keys[i], loop, carry)
+            pass_ = passes[i]
+            arguments = task, pass_, parts[pass_.part], keys[i], loop, pass_.begin(carry)
+            table = tables.get((pass_.part, pass_.training))
+            carry = pass_.end(_run_reading(work, table, arguments))
         return carry
 
     return work.finish(client_work.walk_over(work, run_passes, base.repeat, carry))
 
 
-def _run_pass(task, pass_, examples, pass_key, loop, carry):
+def _run_reading(work, table, arguments):
+    """Returns the carry after a pass over its examples, or over what a table has of them."""
+    reads = None if table is None else frozen.reads(work, table, arguments[-1])
+    if reads is None:
+        return _run_pass(table, *arguments)
+
+    def run(table):
+        return tf.nest.map_structure(tf.convert_to_tensor, _run_pass(table, *arguments))
+
+    return tf.cond(reads, lambda: run(table), lambda: run(None))
+
+
+def _run_pass(table, task, pass_, examples, pass_key, loop, carry):
     num_all = num_rows_in_graph(examples)
     n = client_work.examples_per_epoch(num_all, pass_)
     batch_size = tf.minimum(pass_.batch_size, tf.maximum(n, 1))
@@ -72,19 +89,20 @@ def _run_pass(task, pass_, examples, pass_key, loop, carry):
             raw = {field: tf.gather(values, rows) for field, values in examples.items()}
             key = client_work.fold_key(pass_, epoch_key, tensor_random.STEP, step)
             x, y = task.preprocess(raw, pass_.training, key)
+            if table is not None:  # What makes x is then pruned.
+                x = table.features(rows)
             mask = tf.ones([tf.shape(rows)[0]])
             return pass_.step(carry, client_work.Batch(x, y, mask, key))
 
         taken = client_work.steps_of_epoch(steps, epoch, pass_)
         return base.repeat(taken, step_body, carry, _not_inlined)
 
-    carry = pass_.begin(carry)
     epochs = client_work.num_epochs(steps, pass_)
     if isinstance(epochs, int) and epochs == 1:
         carry = epoch_body(tf.constant(0), carry)
     elif not isinstance(epochs, int) or epochs > 1:
         carry = base.repeat(epochs, epoch_body, carry)
-    return pass_.end(carry)
+    return carry
 
 
 def _not_inlined(function):

@@ -2,12 +2,12 @@
 
 Clients of a cohort run in a few threads of this process, one client a thread, the largest first, so
 that no thread waits long for the last. Their updates are added in that order, so that results do
-not depend on how many run at once. Memory holds the clients that are running and nothing else of
-the cohort.
+not depend on how many run at once. Memory holds the clients that are running, a few results that
+wait for their turn, and nothing else of the cohort.
 """
 
-import collections
 import concurrent.futures
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +33,10 @@ Nest = Any
 T = TypeVar("T")
 # Examples of a function's call for nothing: enough for whole batches, little for a large client.
 _WARM_UP_ROWS = 256
+# Clients a thread that run or wait for their turn; what waits takes memory. By the sizes of
+# EMNIST's writers, 100 clients took 8 threads 1.27 times their work where one client more than
+# threads was held, and 1.02 times with two a thread; with more no less.
+_HELD = 2
 
 
 class SequentialBackend:
@@ -101,7 +105,10 @@ class SequentialBackend:
                 seconds.append(time.perf_counter() - start)
             return output
 
-        return _ordered_map(run, call.client_ids, call.states, self._threads)
+        arguments = list(zip(call.client_ids, call.states, strict=True))
+        sizes = [clients.sizes.get(client_id, 0) for client_id in call.client_ids]
+        order = _begun_in_order(sizes, self._threads)
+        return _ordered_map(run, arguments, order, self._threads)
 
     def _warm_up(self, function: Callable[..., ClientOutput], arguments: Sequence[Nest]) -> None:
         """Has a function's first call over, on some of a client's examples and for nothing: that
@@ -264,21 +271,33 @@ def _concrete(function, *arguments):
 
 
 def _ordered_map(
-    function: Callable[..., T], first: Sequence, second: Sequence, threads: int
+    function: Callable[..., T], arguments: Sequence[tuple], order: Sequence[int], threads: int
 ) -> Iterator[T]:
-    """Maps in `threads` threads, yields in order, and keeps at most `threads + 1` results."""
+    """Maps in `threads` threads and yields the results in the order of the arguments.
+
+    At most `_HELD` calls a thread have begun and are not yet yielded, so that a large client keeps
+    no other thread waiting. `order` has the positions as they begin; see `_begun_in_order`.
+    """
     if threads == 1:
-        yield from map(function, first, second)
+        yield from itertools.starmap(function, arguments)
         return
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        window: collections.deque[concurrent.futures.Future[T]] = collections.deque()
+        held: dict[int, concurrent.futures.Future[T]] = {}
+        waiting = iter(order)
         try:
-            for arguments in zip(first, second, strict=True):
-                window.append(pool.submit(function, *arguments))
-                if len(window) > threads:
-                    yield window.popleft().result()
-            while window:
-                yield window.popleft().result()
+            for position in range(len(arguments)):
+                for i in itertools.islice(waiting, _HELD * threads - len(held)):
+                    held[i] = pool.submit(function, *arguments[i])
+                yield held.pop(position).result()
         finally:
-            for future in window:
+            for future in held.values():
                 future.cancel()
+
+
+def _begun_in_order(sizes: Sequence[int], threads: int) -> list[int]:
+    """Returns the order in which clients begin: as they come, but the largest of the last ones
+    first, so that all threads end at about the same time. The last ones are held together.
+    """
+    first = max(0, len(sizes) - _HELD * threads)
+    last = sorted(range(first, len(sizes)), key=lambda i: -sizes[i])
+    return [*range(first), *last]

@@ -36,8 +36,10 @@ class Stack(NamedTuple):
     parts: dict[str, dict[str, Any]]
 
 
-def build(clients: Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
-    """Returns the stack of some clients."""
+def build(
+    clients: Clients, ids: Sequence[str], parts: Sequence[str], room_for: Sequence[str] = ()
+) -> Stack:
+    """Returns the stack of some clients, padded as if those of `room_for` were among them."""
     fetched = [clients.fetch(client_id) for client_id in ids]
     return Stack(
         index=np.array([clients.index[client_id] for client_id in ids], np.int32),
@@ -45,10 +47,11 @@ def build(clients: Clients, ids: Sequence[str], parts: Sequence[str]) -> Stack:
         sizes={part: np.array([num_rows(f[part]) for f in fetched], np.int32) for part in parts},
         parts={
             part: {
-                field: _pad([np.asarray(f[part][field]) for f in fetched])
+                field: _pad([np.asarray(f[part][field]) for f in fetched], least)
                 for field in clients.spec[part]
             }
             for part in parts
+            for least in [max((num_rows(clients.fetch(i)[part]) for i in room_for), default=1)]
         },
     )
 
@@ -83,9 +86,9 @@ def join(stacks: Sequence[Stack]) -> Stack:
     )
 
 
-def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _pad(arrays: Sequence[np.ndarray], least: int = 1) -> np.ndarray:
     # At least one row, so that a part that is empty everywhere can still be indexed.
-    longest = max(1, max(len(a) for a in arrays))
+    longest = max(1, least, max(len(a) for a in arrays))
     padded = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), arrays[0].dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array

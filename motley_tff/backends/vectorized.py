@@ -1,4 +1,4 @@
-"""The vectorized backend: clients stacked on a leading axis, many rounds in one compiled call.
+"""The vectorized backend: clients stacked on a leading axis, many rounds in one call.
 
 For models and data that fit, linear models first: XLA fuses the small arithmetic of all clients of
 a round, the aggregation and the server's step, and no Python runs between rounds. Runs that differ
@@ -7,9 +7,10 @@ which).
 """
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,12 +28,35 @@ Nest = Any
 ROUNDS_PER_CALL = 50
 # Stacks of tensors that are kept for the next call on the same clients.
 _MAX_CACHED_STACKS = 4
+# What is done so often, or goes through so many numbers in all, is compiled: see `pays`.
+_MOST_TIMES, _MOST_NUMBERS = 10, 10_000_000
+
+
+def pays(times: int, numbers: int) -> bool:
+    """Returns whether to compile what is done for the so manieth time, from 1 on, on so many
+    numbers (`stacking.numbers`).
+
+    Compiling a round or an evaluation took 0.5 to 2 seconds. Uncompiled, a round of School or
+    Vehicle took 6 ms more, an evaluation 0.15 s, and large stacks 0.03 s a million numbers: a run
+    of one round ends seconds sooner, and one of hundreds half a second later. The choice hangs on
+    nothing that a resumed run does not know, as the two differ in float32's last digits.
+    """
+    return times > _MOST_TIMES or times * numbers > _MOST_NUMBERS
+
+
+class Grouped(NamedTuple):
+    """Groups of clients of similar size, each as (positions in the list, stack of tensors), and how
+    many numbers all their work goes through.
+    """
+
+    groups: list[tuple[np.ndarray, stacking.Stack]]
+    numbers: int
 
 
 def _grouped_stacks(
     sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork, times: int
-) -> list[tuple[np.ndarray, stacking.Stack]]:
-    """Returns (positions in `ids`, stack of tensors) of groups of clients of similar size.
+) -> Grouped:
+    """Returns clients in groups.
 
     Args:
       sources: The clients under each seed.
@@ -44,7 +68,38 @@ def _grouped_stacks(
     for positions in stacking.groups(times * numbers):
         stack = stacking.join([stacking.take(stack, positions) for stack in whole])
         groups.append((positions, tf.nest.map_structure(tf.convert_to_tensor, stack)))
-    return groups
+    return Grouped(groups, int(numbers.sum()))
+
+
+class Program:
+    """A function of nests of tensors that is traced once and runs as it is or compiled by XLA.
+
+    The two differ in float32's last digits: XLA adds up in another order.
+    """
+
+    def __init__(self, function: Callable[..., Nest]):
+        self._compiled = tf.function(function, jit_compile=True, autograph=False)
+        self._plain: dict[Any, Any] = {}
+
+    def __call__(self, is_compiled: bool, *args: Nest) -> Nest:
+        """Returns the function's result."""
+        if is_compiled:
+            return self._compiled(*args)
+        traced = self._compiled.get_concrete_function(*args)
+        if traced not in self._plain:
+            plain = type(traced).from_func_graph(traced.graph, traced.function_type, {})
+            self._plain[traced] = plain
+        return self._plain[traced](*args)
+
+
+def _cohorts_stack(sources: tuple[Clients, ...], ids: tuple[str, ...], work: ClientWork) -> Grouped:
+    """Returns one group: a cohort's stack, padded as one of any clients, so that every cohort of a
+    size is computed by one compiled program.
+    """
+    built = [stacking.build(clients, ids, work.parts, clients.ids) for clients in sources]
+    numbers = np.max([stacking.numbers(stack, work) for stack in built], axis=0)
+    stack = tf.nest.map_structure(tf.convert_to_tensor, stacking.join(built))
+    return Grouped([(np.arange(len(ids)), stack)], int(numbers.sum()))
 
 
 class VectorizedBackend:
@@ -53,21 +108,23 @@ class VectorizedBackend:
     name = "vectorized"
     yields_each_client = False
 
-    def __init__(self) -> None:
+    def __init__(self, pays: Callable[[int, int], bool] = pays):
+        self._pays = pays
         self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
         self._functions: dict[Any, Any] = {}
 
     def training(self, task: Task, algorithm: Algorithm) -> "VectorizedTraining":
         """Returns the algorithm's training process; see `base.Backend`."""
-        return VectorizedTraining(task, algorithm)
+        return VectorizedTraining(task, algorithm, self._pays)
 
     def map_clients(self, call: base.ClientCall) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics; see `base.Backend`."""
         several = tf.nest.map_structure(lambda w: np.asarray(w)[None], call.broadcast)
         states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *call.states)
         for client_id, metrics in self.map_runs(
-            call.task, call.work, several, (call.clients,), call.client_ids, call.key[None], states
-        ):
+            call.task, call.work, several, (call.clients,), call.client_ids, call.key[None],
+            states, call.times,
+        ):  # fmt: skip
             yield client_id, _row(metrics, 0)
 
     def map_runs(
@@ -79,6 +136,7 @@ class VectorizedBackend:
         client_ids: Sequence[str],
         keys: np.ndarray,
         client_states: Nest = (),
+        times: int | None = None,
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
@@ -88,14 +146,17 @@ class VectorizedBackend:
           sources: The clients under each seed.
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
           client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
+          times: As in `base.ClientCall`; compiled if None.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
         num_runs = tf.nest.flatten(broadcasts)[0].shape[0]
         results: list[Nest] = [None] * len(client_ids)
-        for positions, stack in self._stacks(sources, tuple(client_ids), work, num_runs):
+        grouped = self._stacks(sources, tuple(client_ids), work, num_runs)
+        is_compiled = times is None or self._pays(times, grouped.numbers)
+        for positions, stack in grouped.groups:
             states = tf.nest.map_structure(lambda s: s[:, positions], client_states)  # noqa: B023
-            metrics = function(broadcasts, states, stack, tf.constant(keys, tf.int32))
+            metrics = function(is_compiled, broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
                 results[position] = _row(metrics, np.s_[:, column])
@@ -109,7 +170,7 @@ class VectorizedBackend:
                     task, lambda _: work, work, {}, broadcasts, client_states, stack, keys
                 ).metrics
 
-            self._functions[id(task), work] = tf.function(run, jit_compile=True, autograph=False)
+            self._functions[id(task), work] = Program(run)
         return self._functions[id(task), work]
 
 
@@ -146,7 +207,7 @@ class VectorizedRuns:
             for name in settings[0]
         }
         self._stacks = functools.lru_cache(_MAX_CACHED_STACKS)(_grouped_stacks)
-        self._block = tf.function(self._run_block, jit_compile=True, autograph=False)
+        self._block = Program(self._run_block)
 
     def initialize(self, algorithms: Sequence[Algorithm]) -> Nest:
         """Returns the first state of runs of these algorithms."""
@@ -162,9 +223,13 @@ class VectorizedRuns:
         return weights, optimizer_state, client_states
 
     def next(
-        self, state: Nest, client_ids: tuple[str, ...], keys: np.ndarray
+        self,
+        state: Nest,
+        client_ids: tuple[str, ...],
+        keys: np.ndarray,
+        is_compiled: bool = True,
     ) -> tuple[Nest, list[list[dict[str, float]]], np.ndarray]:
-        """Runs rounds of one cohort in one compiled call.
+        """Runs rounds of one cohort in one call.
 
         Args:
           keys: int32 [rounds, seeds, 2], the key of each round; at most `ROUNDS_PER_CALL` rounds.
@@ -174,15 +239,13 @@ class VectorizedRuns:
           [rounds, runs], the position of a client whose loss is not finite, else -1. The means of
           such a run are not finite either, and the other runs go on.
         """
-        times = self._num_runs * ROUNDS_PER_CALL
-        sources = tuple(task.train for task in self._tasks)
-        groups = self._stacks(sources, client_ids, self._template.work, times)
         padded_keys = np.zeros((ROUNDS_PER_CALL, len(self._tasks), 2), np.int32)
         padded_keys[: len(keys)] = keys
         state, sums, diverged = self._block(
+            is_compiled,
             tf.nest.map_structure(tf.convert_to_tensor, state),
             {name: tf.constant(values) for name, values in self._hparams.items()},
-            [stack for _, stack in groups],
+            [stack for _, stack in self._grouped(client_ids).groups],
             tf.constant(padded_keys),
             tf.constant(len(keys)),
         )
@@ -190,6 +253,17 @@ class VectorizedRuns:
         runs = range(self._num_runs)
         means = [[_means(sums, i, run) for run in runs] for i in range(len(keys))]
         return state, means, diverged.numpy()[: len(keys)]
+
+    def numbers(self, client_ids: tuple[str, ...]) -> int:
+        """Returns how many numbers the work of a round goes through in one run."""
+        return self._grouped(client_ids).numbers
+
+    def _grouped(self, client_ids: tuple[str, ...]) -> Grouped:
+        times = self._num_runs * ROUNDS_PER_CALL
+        sources = tuple(task.train for task in self._tasks)
+        if len(client_ids) < len(self._task.train):
+            return _cohorts_stack(sources, client_ids, self._template.work)
+        return self._stacks(sources, client_ids, self._template.work, times)
 
     def _run_block(self, state, hparams, stacks, keys, num_rounds):
         """Runs up to `ROUNDS_PER_CALL` rounds; returns (state, sums, who diverged) by round."""
@@ -245,7 +319,11 @@ class VectorizedRuns:
             optimizer = self._build(run_hparams).server_optimizer
             return fedavg.server_step(optimizer, weights, state, update)
 
-        return stacked_loop.map_rows(one_run, (hparams, optimizer_state, weights, update))
+        runs = hparams, optimizer_state, weights, update
+        if self._num_runs == 1:
+            new = one_run(tf.nest.map_structure(lambda leaf: leaf[0], runs))
+            return tf.nest.map_structure(lambda leaf: leaf[None], new)
+        return stacked_loop.map_rows(one_run, runs)
 
 
 class VectorizedTraining:
@@ -253,8 +331,8 @@ class VectorizedTraining:
 
     rounds_per_call = ROUNDS_PER_CALL
 
-    def __init__(self, task: Task, algorithm: Algorithm):
-        self._task, self._algorithm = task, algorithm
+    def __init__(self, task: Task, algorithm: Algorithm, pays: Callable[[int, int], bool] = pays):
+        self._task, self._algorithm, self._pays = task, algorithm, pays
         self._runs = VectorizedRuns([task], lambda _: algorithm, [{}])
 
     def initialize(self) -> Nest:
@@ -264,10 +342,22 @@ class VectorizedTraining:
     def next(
         self, state: Nest, rounds: Sequence[base.Round]
     ) -> tuple[Nest, list[base.RoundResult]]:
-        """Runs rounds in one compiled call; see `base.TrainingProcess`."""
+        """Runs rounds in a call, or the first of them in one and the others in another; see
+        `base.TrainingProcess`.
+        """
+        numbers, results = self._runs.numbers(rounds[0].client_ids), []
+        blocks = itertools.groupby(rounds, lambda round_: self._pays(round_.number, numbers))
+        for is_compiled, block in blocks:
+            state, new = self._next(state, list(block), is_compiled)
+            results += new
+        return state, results
+
+    def _next(
+        self, state: Nest, rounds: Sequence[base.Round], is_compiled: bool
+    ) -> tuple[Nest, list[base.RoundResult]]:
         start, client_ids = time.perf_counter(), rounds[0].client_ids
         keys = np.stack([round_.key[None] for round_ in rounds])
-        state, means, diverged = self._runs.next(state, client_ids, keys)
+        state, means, diverged = self._runs.next(state, client_ids, keys, is_compiled)
         seconds = (time.perf_counter() - start) / len(rounds)
         for round_, (position,) in zip(rounds, diverged, strict=True):
             if position >= 0:

@@ -21,6 +21,7 @@ no flags behind a console entry.
 import contextlib
 import errno
 import gc
+import importlib.abc
 import io
 import itertools
 import logging as python_logging
@@ -44,6 +45,12 @@ _HELP = frozenset({"-h", "-?", "-help", "--help", "-helpfull", "--helpfull", "--
 _TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 # Signals that asked this program to end, in order.
 _received: list[int] = []
+# What TensorFlow imports, 0.4 s of its 2.3, for data frames that Keras is given, and functions of
+# jax that TensorFlow Lite is.
+_UNNEEDED = frozenset({"jax", "pandas"})
+# New objects between two collections of garbage: TensorFlow's imports and graphs are millions that
+# stay, and Python's 700 make it go through them for a sixth of a short run.
+_OBJECTS_PER_COLLECTION = 20_000
 # What a user can do about an error of the disk, and about one of a path.
 _ROOM = "make room and start again"
 _DISK_ERRORS = {
@@ -82,6 +89,8 @@ def run_main(
     name = path.parent.name if path.stem in ("__main__", "command") else path.stem
     _install_signal_handlers()
     _open_closed_streams()
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    sys.meta_path.insert(0, _WithoutUnneeded())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # A terminal that knows ASCII only.
             stream.reconfigure(errors="replace")
@@ -105,6 +114,17 @@ def run_main(
     # The interpreter's last collections would go through TensorFlow's objects for a second.
     gc.freeze()
     sys.exit(status)
+
+
+class _WithoutUnneeded(importlib.abc.MetaPathFinder):
+    """Hides from TensorFlow, while it is imported, what it can do without; others still find it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raises what TensorFlow takes for a package that is not installed."""
+        if name in _UNNEEDED:
+            spec = getattr(sys.modules.get("tensorflow"), "__spec__", None)
+            if getattr(spec, "_initializing", False):  # As Python's imports mark it.
+                raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 
 
 def _run(

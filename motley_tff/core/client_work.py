@@ -13,6 +13,8 @@ carry. Backends differ in how they walk over batches and clients, never in what 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -99,6 +101,8 @@ class Pass:
         with one number only one may draw anything but the order of `max_examples`, which is then
         the same.
       begin: Applied to the carry before the first batch; `end` after the last.
+      changes: Where in the carry is what steps change, as names of fields, each of the one before;
+        all if empty. Loops carry no more: the rest would take as long to trace and to compile.
     """
 
     part: str
@@ -114,6 +118,30 @@ class Pass:
     draws_as: int | None = None
     begin: Callable[[Any], Any] = unchanged
     end: Callable[[Any], Any] = unchanged
+    changes: tuple[str, ...] = ()
+
+    def changing(self, carry: Any) -> Any:
+        """Returns the part of the carry that steps change."""
+        return functools.reduce(getattr, self.changes, carry)
+
+    def stepped(self, carry: Any, part: Any, batch: Batch) -> Any:
+        """Returns that part, which may be newer than the carry's, after a step on a batch."""
+        before = self.changed(carry, part)
+        after = self.step(before, batch)
+        rest = (tf.nest.flatten(self.changed(whole, ())) for whole in (before, after))
+        if not all(map(operator.is_, *rest)):
+            raise ValueError(f"A step changes more of its carry than {'.'.join(self.changes)}.")
+        return self.changing(after)
+
+    def changed(self, carry: Any, part: Any) -> Any:
+        """Returns the carry with another such part."""
+
+        def put(whole: Any, path: tuple[str, ...]) -> Any:
+            if not path:
+                return part
+            return whole._replace(**{path[0]: put(getattr(whole, path[0]), path[1:])})
+
+        return put(carry, self.changes)
 
     def within(self, field: str) -> Pass:
         """Returns the pass over a larger carry, which has this pass's own carry in a field."""
@@ -125,7 +153,22 @@ class Pass:
             return apply
 
         begin, step, end = (inside(f) for f in (self.begin, self.step, self.end))
-        return dataclasses.replace(self, begin=begin, step=step, end=end)
+        changes = field, *self.changes
+        return dataclasses.replace(self, begin=begin, step=step, end=end, changes=changes)
+
+
+class Frozen(NamedTuple):
+    """What of a model the passes leave as it is, see `core.frozen`.
+
+    Attributes:
+      weights: `carry -> weights`, of whose first layers those that are not trained stay the same.
+      is_trained: For each weight, whether a pass may train it.
+      holds: `carry -> bool []`, whether that is so in the pass that begins; None if it always is.
+    """
+
+    weights: Callable[[Any], Any]
+    is_trained: tuple[bool, ...]
+    holds: Callable[[Any], tf.Tensor] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +181,8 @@ class ClientWork:
       loop: Passes that are repeated after `passes`, `num_loops` times.
       loop_period: Loops this far apart draw the same orders and dropout, so that candidates which
         differ in a hyperparameter only see the same batches; `num_loops` if 0.
+      frozen: What all passes leave as it is, so that backends may compute it once; None if nothing.
+      takes_rows: Whether the functions also take a stack of clients, see `rows`.
     """
 
     init: Callable[[Any, Any, Client], Any]
@@ -146,6 +191,8 @@ class ClientWork:
     loop: tuple[Pass, ...] = ()
     num_loops: int = 0
     loop_period: int = 0
+    frozen: Frozen | None = None
+    takes_rows: bool = False
 
     @property
     def all_passes(self) -> tuple[Pass, ...]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from motley_tff.core import random_streams
+from motley_tff.core import layer_groups, random_streams, rows
+from motley_tff.core.layer_groups import Cut, Features
 from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
@@ -34,6 +36,9 @@ class FunctionalModel:
       initializers: For each weight, the Keras initializer that draws it.
       vectorizes: Whether clients are faster stacked than one by one: small dense models. An
         architecture says so with a class attribute of this name.
+      inputs: The type of a batch of inputs [None, ...], or None if they are no single tensor.
+      takes_rows: Whether it takes weights of several clients, [rows, ...], and inputs [rows, batch,
+        ...]. A class says so likewise, for itself.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -42,6 +47,8 @@ class FunctionalModel:
     is_last_layer: tuple[bool, ...]
     initializers: tuple[Any, ...]
     vectorizes: bool = False
+    inputs: tf.TensorSpec | None = None
+    takes_rows: bool = False
 
     @property
     def num_weights(self) -> int:
@@ -75,7 +82,7 @@ class FunctionalModel:
             for initializer, shape, seed in zip(self.initializers, self.shapes, seeds, strict=True)
         )
 
-    def apply(self, weights: Sequence[tf.Tensor], method: Callable[[tf.keras.Model], Any]) -> Any:
+    def apply(self, weights: Iterable[tf.Tensor], method: Callable[[tf.keras.Model], Any]) -> Any:
         """Returns `method(model)` for a model that has the given weights."""
         handed_out = iter(weights)
 
@@ -87,12 +94,89 @@ class FunctionalModel:
             return method(self.build())
 
     def predict(self, weights: Sequence[tf.Tensor], x: Any, training: bool, key: tf.Tensor) -> Any:
-        """Returns the model's outputs (logits, or a regression's prediction) for inputs `x`."""
-        return self.apply(weights, lambda model: model(x, training=training, key=key))
+        """Returns the model's outputs (logits, or a regression's prediction) for inputs `x`, or for
+        the `Features` of inputs.
+        """
+
+        def outputs(weights, x, key):
+            if not isinstance(x, Features):
+                return self.apply(weights, lambda model: model(x, training=training, key=key))
+            groups_after = functools.partial(_outputs_after, x, training, key)
+            return self.apply(weights[x.cut.num_weights :], groups_after)
+
+        if self.takes_rows:
+            return outputs(weights, x, key)
+        return rows.each(outputs, tuple(weights), x, key)
+
+    def features(self, weights: Sequence[tf.Tensor], x: Any, cut: Cut, training: bool) -> tf.Tensor:
+        """Returns what the layers before a cut make of inputs; no layer before it may draw."""
+
+        def values(model):
+            return layer_groups.run(model.layer_groups[: cut.num_groups], x, training, None)
+
+        return self.apply(weights, values)
+
+    @functools.cached_property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Where it can be cut, from the inputs on: nowhere without the property `layer_groups`."""
+        cuts = []
+
+        def trace(x, *weights):
+            left = iter(weights)
+
+            def count(model):
+                h, draws = x, False
+                for number, group in enumerate(getattr(model, "layer_groups", ()), 1):
+                    h, draws = group.function(h, False, None), draws or group.draws
+                    if hasattr(h, "_keras_mask"):  # Features would lose it.
+                        break
+                    used, shape = len(weights) - operator.length_hint(left), tuple(h.shape[1:])
+                    if None not in shape and h.dtype == tf.float32:
+                        cuts.append(Cut(number, used, draws, shape))
+
+            self.apply(left, count)
+
+        if self.inputs is not None:
+            specs = [tf.TensorSpec(shape, tf.float32) for shape in self.shapes]
+            with rows.stacked(None):  # Whoever asks may be tracing a stack.
+                tf.function(trace, autograph=False).get_concrete_function(self.inputs, *specs)
+        return tuple(cuts)
+
+    @functools.cached_property
+    def cut_before_tokens(self) -> Cut | None:
+        """The first cut of features of tokens, [time, dim], with dense layers alone behind it; None
+        if there is none, or a layer before it draws.
+        """
+        cuts = [cut for cut in self.cuts if len(cut.shape) == 2 and not cut.draws]
+        groups = self.build().layer_groups if cuts else ()
+        dense = (c for c in cuts[:-1] if all(g.is_dense for g in groups[c.num_groups :]))
+        return next(dense, None)
 
     def embed(self, weights: Sequence[tf.Tensor], x: Any) -> tf.Tensor:
         """Returns the representation that feeds the last layer, for kNN-Per."""
         return self.apply(weights, lambda model: model.embed(x))
+
+    def embed_and_predict(
+        self, weights: Sequence[tf.Tensor], x: Any, key: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns `embed` and `predict`; by an architecture's `after_embed`, the outputs are those
+        of the representation, which is then computed once.
+        """
+
+        def both(model):
+            h = model.embed(x)
+            return h, model.after_embed(h) if hasattr(model, "after_embed") else None
+
+        embeddings, outputs = self.apply(weights, both)
+        if outputs is None:
+            outputs = self.predict(weights, x, False, key)
+        return embeddings, outputs
+
+
+def _outputs_after(features: Features, training: bool, key: tf.Tensor, model: Any) -> Any:
+    """Returns what a model's layers after a cut make of features."""
+    groups = model.layer_groups[features.cut.num_groups :]
+    return layer_groups.run(groups, features.values, training, key)
 
 
 def _draw(initializer: Any, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -141,7 +225,15 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         is_last_layer=tuple(id(v) in last for v in variables),
         initializers=tuple(initializers),
         vectorizes=getattr(model, "vectorizes", False),
+        inputs=_type_of(example_input),
+        takes_rows=vars(type(model)).get("takes_rows", False),
     )
+
+
+def _type_of(inputs: Any) -> tf.TensorSpec | None:
+    if isinstance(inputs, tuple):
+        return None
+    return tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype)
 
 
 def _initializer_of(initial_value: Any) -> Any:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from motley_tff.core import task as task_lib
+from motley_tff.core import real_tokens, rows, task as task_lib
 from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 
@@ -44,7 +44,7 @@ def entry_functions(task: task_lib.Task) -> dict[str, task_lib.EntryFunction]:
 
 def zero_sums(task: task_lib.Task, more: Sequence[str] = ()) -> Sums:
     """Returns sums over nothing, of `more` names beside the loss and the metrics."""
-    zeros = {name: tf.zeros([]) for name in (*entry_functions(task), *more)}
+    zeros = {name: rows.full([], 0.0) for name in (*entry_functions(task), *more)}
     return Sums(zeros, dict(zeros))
 
 
@@ -69,19 +69,19 @@ def entry_sums(task: task_lib.Task, batch: Batch, outputs: tf.Tensor) -> Sums:
     example that counts is not finite, though the metric may hide that: of scores that are not a
     number the first would be taken for the largest.
     """
-    is_finite = rows_are_finite(outputs)
     functions = entry_functions(task)
     # A metric that is the loss itself is summed once.
-    distinct = {
-        function: task_lib.masked_sum(function, batch.y, outputs, batch.mask, is_finite)
-        for function in functions.values()
-    }
-    return Sums(*({name: distinct[f][i] for name, f in functions.items()} for i in (0, 1)))
+    distinct = tuple(dict.fromkeys(functions.values()))
+    sums = task_lib.masked_sums(distinct, batch.y, outputs, batch.mask, rows_are_finite(outputs))
+    by_function = dict(zip(distinct, sums, strict=True))
+    return Sums(*({name: by_function[f][i] for name, f in functions.items()} for i in (0, 1)))
 
 
 def rows_are_finite(outputs: tf.Tensor) -> tf.Tensor:
     """Returns whether all outputs of an example are finite: [batch, ...] -> bool [batch]."""
-    return tf.reduce_all(tf.math.is_finite(outputs), axis=list(range(1, outputs.shape.rank)))
+    batch_axis = len(rows.leading())
+    axes = list(range(batch_axis + 1, outputs.shape.rank))
+    return tf.reduce_all(tf.math.is_finite(outputs), axis=axes)
 
 
 def add(task: task_lib.Task, batch: Batch, outputs: tf.Tensor, sums: Sums) -> Sums:
@@ -99,9 +99,10 @@ def start(
 
 def first_state(optimizer: Any, shapes: Iterable[Sequence[int]]) -> Any:
     """Returns an optimizer's state before its first step on float32 weights of these shapes."""
-    specs = tuple(tf.TensorSpec(shape, tf.float32) for shape in shapes)
+    specs = tuple(tf.TensorSpec([*rows.leading(), *shape], tf.float32) for shape in shapes)
     # Hyperparameters in the state are Python floats at first; a loop's carry holds tensors.
-    return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+    state = tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+    return tf.nest.map_structure(lambda s: s if s.shape.rank else rows.full([], s), state)
 
 
 def train(
@@ -130,7 +131,8 @@ def train(
 def step(optimizer: Any, learner: Learner, gradients: Weights, trained: Sequence[bool]) -> Learner:
     """Returns the learner after an optimizer's step along the gradients of its trained weights."""
     variables = tuple(itertools.compress(learner.weights, trained))
-    state, new = optimizer.next(learner.optimizer_state, variables, gradients)
+    before = learner.optimizer_state, variables, gradients
+    state, new = rows.each(optimizer.next, *before)
     return Learner(merge(learner.weights, new, trained), state, learner.sums)
 
 
@@ -147,17 +149,23 @@ def gradients(
     variables = tuple(itertools.compress(weights, trained))
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
-        outputs = task.model.predict(weights, batch.x, True, batch.key)
+        if objective is None:
+            batch, outputs = real_tokens.predict(task, weights, batch, True)
+        else:  # It may compare outputs with others of the whole batch.
+            outputs = task.model.predict(weights, batch.x, True, batch.key)
         total, weight = task_lib.masked_sum(task.loss, batch.y, outputs, batch.mask)
         loss = tf.math.divide_no_nan(total, weight)
         if objective is not None:
             loss = objective(loss, outputs)
         if task.regularizer is not None:
-            loss += task.regularizer(weights)
+            loss += rows.each(task.regularizer, weights)
         if penalty is not None:
             loss += penalty(weights)
     derivatives = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return tuple(tf.convert_to_tensor(g) for g in derivatives), add(task, batch, outputs, sums)
+    pairs = zip(derivatives, variables, strict=True)
+    # Through a model that is mapped, a gradient does not know how many rows there are.
+    shaped = tuple(tf.ensure_shape(g, variable.shape) for g, variable in pairs)
+    return shaped, add(task, batch, outputs, sums)
 
 
 def merge(weights: Weights, new: Weights, trained: Sequence[bool]) -> Weights:
@@ -173,9 +181,4 @@ def subtract(a: Weights, b: Weights) -> Weights:
 
 def squared_distance(a: Weights, b: Weights) -> tf.Tensor:
     """Returns the squared Euclidean distance of two sets of weights."""
-    return tf.add_n([tf.reduce_sum(tf.square(x - y)) for x, y in zip(a, b, strict=True)])
-
-
-def select(condition: tf.Tensor, a: Any, b: Any) -> Any:
-    """Returns `a` where the scalar condition holds, else `b`, for nests of tensors."""
-    return tf.nest.map_structure(lambda x, y: tf.where(condition, x, y), a, b)
+    return tf.add_n([rows.total(tf.square(x - y)) for x, y in zip(a, b, strict=True)])

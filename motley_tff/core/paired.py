@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motley_tff.core import learning
+from motley_tff.core import learning, rows
 from motley_tff.core.client_work import Batch
 from motley_tff.core.lazy import tf
 from motley_tff.core.task import Task
@@ -46,17 +46,19 @@ class ExampleSums(NamedTuple):
 
 def empty(capacity: tf.Tensor | int, shape: tuple[int, ...] = ()) -> ExampleSums:
     """Returns the sums of no example, with room for `capacity` of them."""
-    return ExampleSums(tf.zeros([capacity, *shape]), tf.zeros([capacity]), tf.constant(0))
+    zeros = rows.full([capacity, *shape], 0.0), rows.full([capacity], 0.0)
+    return ExampleSums(*zeros, rows.full([], 0))
 
 
 def of_batch(task: Task, batch: Batch, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (weighted sums, sums of weights) of a batch's examples, float32 [batch] each; a sum
     is not-a-number where an output is not finite.
     """
-    values, weights = task.metric.function(batch.y, outputs)
+    values, weights = rows.by_example(task.metric.function, batch.y, outputs)
     sums = tf.where(weights > 0.0, values, 0.0) * weights
-    if len(sums.shape) > 1:
-        within = list(range(1, len(sums.shape)))
+    first = 1 + len(rows.leading())
+    if len(sums.shape) > first:
+        within = list(range(first, len(sums.shape)))
         sums, weights = tf.reduce_sum(sums, within), tf.reduce_sum(weights, within)
     return tf.where(learning.rows_are_finite(outputs), sums, float("nan")), weights
 

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from motley_tff.core import errors, functional_model
+from motley_tff.core import errors, functional_model, rows
 from motley_tff.core.clients import Clients
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -19,7 +19,8 @@ _MAX_SCORED_CLASSES = 100
 _EXPORT_SCORES = errors.name("export_scores")
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
-# tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say).
+# tokens of examples ([batch, time]); a weight of zero leaves an entry out (padding, say). An entry
+# depends on its own example alone.
 EntryFunction = Callable[["tf.Tensor", "tf.Tensor"], tuple["tf.Tensor", "tf.Tensor"]]
 
 
@@ -70,6 +71,8 @@ class Task:
         that needs no model, such as a client's most frequent word. Empty if there is none.
       counts: Its weights tell real entries (tokens) from padding; by default the loss's do, which
         may count padding.
+      is_real: `labels -> bool`, whether an entry counts, where the loss and all metrics give the
+        others a weight of 0 and no example has a score; else None.
       score: `outputs -> float32 [batch]`, what `ranks` metrics compare, of labels 1 and 0, or -1 of
         an example of neither class; None if outputs are that. Of a task of `scored_classes`,
         `outputs -> float32 [batch, scored_classes]`, each class against the rest.
@@ -104,6 +107,7 @@ class Task:
     scored_classes: int = 0
     exports_scores: bool = False
     counts: EntryFunction | None = None
+    is_real: Callable[[tf.Tensor], tf.Tensor] | None = None
     label_field: str | None = None
     generate: Callable[[Any, int, Any], Any] | None = None
     is_own_data: bool = False
@@ -238,10 +242,26 @@ def masked_sum(
     """Returns (weighted sum of the entries, sum of their weights) over the real rows; the entries
     of rows that are not `is_finite`, bool [batch], are not-a-number.
     """
-    values, weights = function(y, outputs)
-    by_row = [-1] + [1] * (len(weights.shape) - 1)
-    weights = weights * tf.reshape(mask, by_row)
-    if is_finite is not None:
-        values = tf.where(tf.reshape(is_finite, by_row), values, float("nan"))
-    # A padded row's value may be anything, also infinite; zero times that must stay zero.
-    return tf.reduce_sum(tf.where(weights > 0, values, 0.0) * weights), tf.reduce_sum(weights)
+    return masked_sums((function,), y, outputs, mask, is_finite)[0]
+
+
+def masked_sums(
+    functions: Sequence[EntryFunction],
+    y: tf.Tensor,
+    outputs: tf.Tensor,
+    mask: tf.Tensor,
+    is_finite: tf.Tensor | None,
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Returns `masked_sum` of several functions."""
+
+    def entries(y, outputs):
+        return [function(y, outputs) for function in functions]
+
+    def summed(values, weights):
+        weights = weights * rows.aligned(mask, weights)
+        if is_finite is not None:
+            values = tf.where(rows.aligned(is_finite, values), values, float("nan"))
+        # A padded row's value may be anything, also infinite; zero times that must stay zero.
+        return rows.total(tf.where(weights > 0, values, 0.0) * weights), rows.total(weights)
+
+    return [summed(*entry) for entry in rows.by_example(entries, y, outputs)]

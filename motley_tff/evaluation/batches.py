@@ -46,6 +46,7 @@ class BatchScorer:
         key: np.ndarray,
         on_client: Callable[[], None] = lambda: None,
         saved: SavedScores | None = None,
+        times: int = 1,
     ) -> dict[str, ClientScores]:
         """Returns each split's scores, those on training parts (`train`) last.
 
@@ -58,7 +59,7 @@ class BatchScorer:
             ids = tuple(client_ids[splits[0]])
             score = functools.partial(
                 evaluate.score_clients, self._backend, self._task, self._personalization, splits,
-                weights, client_states, key,
+                weights, client_states, key, times=times,
             )  # fmt: skip
             batches = []
             for first in range(0, len(ids), BATCH_SIZE):

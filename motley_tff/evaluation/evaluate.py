@@ -43,6 +43,7 @@ def score_clients(
     client_states: Mapping[str, Any] | None,
     key: np.ndarray,
     client_ids: Sequence[str],
+    times: int = 1,
 ) -> Iterator[Mapping[str, Any]]:
     """Personalizes the model for each client and yields the scores of all its candidates, which
     are arrays `[num_candidates]` for each part and metric (see `core.algorithm.Personalization`).
@@ -52,6 +53,7 @@ def score_clients(
       weights: The global model; the server's weights for a stateful personalization.
       client_states: `{client id: state}` for a stateful personalization, else None.
       key: int32 [2], the random key of this evaluation.
+      times: Which evaluation of its run it is, from 1 on.
     """
     scored_parts = dict.fromkeys(part for split in splits for part in parts.scored(task, split))
     work = personalization.work(tuple(scored_parts), task.personalization_part(splits[0]))
@@ -59,7 +61,7 @@ def score_clients(
     # Devices come with one split.
     clients = task.splits["test" if "test" in splits else splits[0]]
     states = None if client_states is None else [client_states[i] for i in client_ids]
-    call = ClientCall(task, work, weights, clients, client_ids, key, states)
+    call = ClientCall(task, work, weights, clients, client_ids, key, states, times)
     for _, scores in backend.map_clients(call):
         yield scores
 

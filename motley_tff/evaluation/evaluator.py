@@ -73,13 +73,14 @@ class Evaluator:
         key: np.ndarray,
         on_client: Callable[[], None],
         saved: SavedScores | None = None,
+        times: int = 1,
     ) -> tuple[Scores, dict[str, Iterable[dict[str, Any]]]]:
         """Returns the scores of the tables, and `{table: rows}` without the keys of the run.
 
         The arguments are those of `BatchScorer.score`.
         """
         scores = {
-            name: scorer.score(weights, client_states, client_ids, key, on_client, saved)
+            name: scorer.score(weights, client_states, client_ids, key, on_client, saved, times)
             for name, scorer in self._scorers.items()
         }
         main = scores["main"]

@@ -63,8 +63,9 @@ class RoundEvaluator:
         key = random_streams.key(config.base_random_seed, "personalization", number)
         saved = SavedScores(self.folder, number)
         scores, tables = self.evaluator.evaluate(
-            weights, client_states, ids, key, self.progress.advance, saved
-        )
+            weights, client_states, ids, key, self.progress.advance, saved,
+            schedule.evaluations(config, number),
+        )  # fmt: skip
         self.progress.finish()
         # Candidate 0 is the global model; a new one (round 0) may be anything.
         if number and not np.isfinite(scores["valid"].values[task.metric.name][:, 0]).any():

@@ -20,6 +20,11 @@ def is_evaluation_due(config: LoopConfig, done: int) -> bool:
     return done == config.total_rounds or is_period
 
 
+def evaluations(config: LoopConfig, done: int) -> int:
+    """Returns how many evaluations a run has after a round, that after it included; at least 1."""
+    return max(1, -(-done // config.rounds_per_evaluation))
+
+
 def next_rounds(
     config: LoopConfig, task: Task, done: int, rounds_per_call: int
 ) -> list[base.Round]:

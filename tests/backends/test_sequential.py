@@ -129,3 +129,28 @@ def test_a_round_has_the_same_bytes_however_many_run_at_once():
     assert alone.results[0].means == parallel.results[0].means
     for a, b in zip(alone.weights, parallel.weights, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_clients_come_in_order_however_they_are_begun(threads):
+    sizes = [3, 9, 1, 1, 2, 8, 5, 9]
+    order = sequential._begun_in_order(sizes, threads)
+    assert order[: -2 * threads] == [*range(len(sizes) - 2 * threads)]
+    assert [sizes[i] for i in order[-2 * threads :]] == sorted(sizes[-2 * threads :])[::-1]
+    arguments = [(i, size) for i, size in enumerate(sizes)]
+    yielded = sequential._ordered_map(lambda *both: both, arguments, order, threads)
+    assert list(yielded) == arguments
+
+
+def test_a_large_client_keeps_no_thread_waiting():
+    """The other thread goes on with the next two clients; a third would be one result too many."""
+    ended = [threading.Event() for _ in range(5)]
+
+    def function(i):
+        if i == 0:
+            assert ended[2].wait(20) and ended[3].wait(20) and not ended[4].wait(0.2)
+        ended[i].set()
+        return i
+
+    yielded = sequential._ordered_map(function, [(i,) for i in range(5)], range(5), 2)
+    assert list(yielded) == [0, 1, 2, 3, 4]

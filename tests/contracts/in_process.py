@@ -86,7 +86,7 @@ def small():
 
 
 @functools.cache
-def load(options: data_options.DataOptions, frame=None):
+def load(options: data_options.DataOptions):
     """Returns the task that stands in for a data set."""
     if options.dataset_name == "vehicle":
         made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from motley_tff import algorithms
 from motley_tff.algorithms.personal_training import SiloAlgorithm
-from motley_tff.backends import base, stacking
+from motley_tff.backends import base, stacked_loop, stacking, vectorized
 from motley_tff.core import random_streams
 from motley_tff.evaluation import client_scores
 from tests import toy
@@ -116,7 +116,7 @@ def test_personal_models_are_scored_alike(backend, name, silos):
             for i in range(len(ids))
         ]
         scoring = SiloAlgorithm().personalization(silos, algorithm)
-        work = scoring.work(("valid", "train"), "train")
+        work = scoring.work(("valid", "test", "train"), "train")
         key = random_streams.key(5, "personalization", 3)
         return list(
             backend.map_clients(
@@ -197,6 +197,54 @@ def test_personalization_of_silos(backend, silos):
     expected, found = _reference("silos", compute), compute(backend)
     for (_, a), (_, b) in zip(expected, found, strict=True):
         _assert_close(b["curves"], a["curves"])
+
+
+def _stacked_works(silos):
+    """Yields (name, client work, what the server sends, a client's state) of all that take rows."""
+    weights = silos.model.initial_weights(7)
+    for name, build in {**registry.TRAINING, **registry.STATEFUL}.items():
+        built = build(silos, weights)
+        state = () if built.initial_client_state is None else built.initial_client_state(0)
+        yield name, built.work, built.initial_weights, state
+        if built.personal_model is not None:
+            scored = algorithms.TRAINING[built.name]().personalization(silos, built)
+            work = scored.work(("valid", "test"), "train")
+            yield f"{name}'s own models", work, built.initial_weights, state
+    for name, build in registry.PERSONALIZATIONS.items():
+        if name != "knn_per":  # The model has no representations.
+            work = build(silos).work(("valid", "test"), "train")
+            yield name, work, registry.BROADCASTS.get(name, lambda w: w)(weights), ()
+
+
+@pytest.mark.parametrize(
+    "names", [("finetuning",), pytest.param((), marks=pytest.mark.slow, id="all")]
+)
+def test_a_client_that_diverges_changes_nothing_of_the_others(names):
+    numbers = {"good": [1.0, 2.0, 0.5], "bad": [1.0, np.inf], "fine": [-3.0] * 5}
+    task = toy.with_pair(toy.scalar_task(numbers, setting="cross_silo"))
+    works = [w for w in _stacked_works(task) if w[0] in names or (not names and w[1].takes_rows)]
+    assert len(works) >= (len(names) or 25)
+    for name, *work in works:
+        _check_that_rows_do_not_meet(task, name, *work)
+
+
+def _check_that_rows_do_not_meet(task, name, work, sent, state):
+    def outputs(ids):
+        stack = stacking.build(task.train, ids, work.parts)
+        leaves = tf.nest.map_structure(lambda a: np.asarray(a)[None], sent)
+        own = tf.nest.map_structure(lambda a: np.stack([[np.asarray(a)] * len(ids)]), state)
+        key = random_streams.key(5, "local_training", 1)[None]
+
+        def run(*args):
+            return stacked_loop.run_stack(task, lambda _: work, work, {}, *args)
+
+        args = tf.nest.map_structure(tf.convert_to_tensor, (leaves, own, stack, key))
+        return tf.nest.flatten(vectorized.Program(run)(False, *args))
+
+    together, without = outputs(["good", "bad", "fine"]), outputs(["good", "fine"])
+    for found, expected in zip(together, without, strict=True):
+        np.testing.assert_allclose(found.numpy()[:, [0, 2]], expected, rtol=1e-6, err_msg=name)
+    assert not all(np.isfinite(leaf.numpy()[:, 1]).all() for leaf in together)
 
 
 @_on_both

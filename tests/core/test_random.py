@@ -45,6 +45,15 @@ def test_same_draws_eager_and_vectorized_and_compiled():
             np.testing.assert_array_equal(ours, theirs[i])
 
 
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_bits_of_several_keys(count):
+    keys = tf.constant([[1, 2], [-5, 2**31 - 1], [0, -(2**31)]], tf.int32)
+    each = [tensor_random.bits(key, [count]) for key in keys]
+    for compiled in (False, True):
+        drawn = tf.function(tensor_random.bits_of_keys, jit_compile=compiled)(keys, count)
+        np.testing.assert_array_equal(drawn, each)
+
+
 @pytest.mark.parametrize("number", [0, 7, -1, 2**31 - 1])
 def test_a_fold_by_hand(number):
     for key in ([1, 2], [-5, 2**31 - 1]):

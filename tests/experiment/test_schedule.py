@@ -25,6 +25,12 @@ def _config(**changes):
     return LoopConfig(rounds_per_checkpoint=1000, **fields)
 
 
+@pytest.mark.parametrize(("done", "count"), [(0, 1), (1, 1), (5, 1), (6, 2), (10, 2), (11, 3)])
+def test_evaluations_are_counted_by_their_round(done, count):
+    """That of round 6 is the last one's, or of a run that goes on the second one's."""
+    assert schedule.evaluations(_config(rounds_per_evaluation=5), done) == count
+
+
 def _cohorts(rounds, **changes):
     config = _config(**changes)
     return [schedule.round_of(config, _TASK, n).client_ids for n in range(1, rounds + 1)]

@@ -124,3 +124,12 @@ def test_a_global_model_that_is_worse_than_nothing_is_named_again_and_again(tmp_
     summary = programs.table(tmp_path, "tiny", "summary").set_index("split").loc["test"]
     assert f"accuracy {summary.baseline_mean:.4g}" in line and f"{constant['test']:.4g}: " in line
     assert line in capsys.readouterr().out  # Of a finished run, from its files.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ditto", "mr_mtl", "fedrep"])
+def test_a_run_goes_on_where_it_is_compiled(algorithm, tmp_path):
+    """From the eleventh round and evaluation on; XLA lost one of the loops over three parts."""
+    flags = [f"--algorithm={algorithm}", "--total_rounds=12", "--rounds_per_evaluation=1"]
+    run(tmp_path, "--experiment_name=x", *SCHOOL[:3], *flags)
+    assert len(programs.table(tmp_path, "x", "rounds")) == 12

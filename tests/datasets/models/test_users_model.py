@@ -16,6 +16,7 @@ from datasets.models import choice, users_model
 from datasets.options import DataOptions
 from motley_tff import BackendConfig, interface
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.core.layer_groups import Features
 from tests.errors import refused
 from tests.trainers import programs
 
@@ -115,6 +116,32 @@ def test_weights_and_the_last_layer(write, text, shapes):
     numbers = _build(write(text), _NUMBERS)  # These have no axis of one.
     outputs = numbers.predict(numbers.initial_weights(0), np.ones((7, 4), np.float32), False, _KEY)
     assert outputs.shape == (7,)
+
+
+def test_a_sequential_can_be_cut_between_its_layers(write):
+    model = _build(write(_sequential("L.Dense(6)", _OUT, "L.ReLU()")), _NUMBERS)
+    assert [(cut.num_weights, cut.shape) for cut in model.cuts] == [
+        (2, (6,)), (4, (1,)), (4, (1,)), (4, ()),
+    ]  # fmt: skip
+    w, x = model.initial_weights(0), np.ones((2, 4), np.float32)
+    for cut in model.cuts:
+        features = Features(model.features(w, x, cut, True), cut)
+        outputs = model.predict(w, features, True, _KEY)
+        np.testing.assert_allclose(outputs, model.predict(w, x, True, _KEY), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _subclass("return self.b(self.a(x))"),
+        # Features would lose its mask.
+        _sequential(
+            "L.Reshape((2, 2))", "L.Masking()", "L.Dense(2)", "L.GlobalAveragePooling1D()", _OUT
+        ),
+    ],
+)
+def test_other_models_are_not_cut(write, text):
+    assert not any(cut.num_weights for cut in _build(write(text)).cuts)
 
 
 def test_a_class_may_say_its_last_layer_its_representation_and_draw_with_the_key(write):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn import model_selection
 
 from datasets import emnist, landmark
 from datasets.options import SiloShares
@@ -124,3 +125,14 @@ def test_silos_of_the_least_size_and_more_have_all_parts(shares):
     for size in range(least, least + 30):
         parts = splits.split_silo(size, 0, shares)
         assert min(map(len, parts.values())) >= 1 and sum(map(len, parts.values())) == size
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+@pytest.mark.parametrize("num_examples", [3, 10, 77])
+def test_silos_have_the_rows_of_scikit_learn(num_examples, is_shuffled):
+    drawn = {"shuffle": is_shuffled, "random_state": 1100 if is_shuffled else None}
+    rest, test = model_selection.train_test_split(np.arange(num_examples), test_size=0.15, **drawn)
+    train, valid = model_selection.train_test_split(rest, test_size=0.15 / 0.85, **drawn)
+    parts = splits.split_silo(num_examples, 1100, SiloShares(0.15, 0.15), is_shuffled)
+    for name, rows in (("train", train), ("valid", valid), ("test", test)):
+        np.testing.assert_array_equal(parts[name], rows)

@@ -53,6 +53,17 @@ def test_groups_hold_every_run_once_and_know_their_points():
     ]
 
 
+def test_a_table_has_a_group_for_each_seed_and_more_seeds_may_follow():
+    grid = dataclasses.replace(DITTO, **TABLE, inside={})
+    grid = dataclasses.replace(grid, grid={"client_learning_rate": ("1", "0.1")})
+    few, many = plans.Plan(grid, 1), plans.Plan(grid, 2)
+    assert [task.runs for task in many.tasks] == [
+        tuple(plans.SweepRun(point, seed) for point in (1, 0)) for seed in (100, 1100)
+    ]
+    assert many.tasks[:1] == few.tasks
+    assert not plans.joins_seeds(grid) and plans.joins_seeds(DITTO)
+
+
 def test_one_trainer_a_run():
     plan = plans.Plan(EMNIST, 2, "/data", use_synthetic_data=True)
     assert [task.runs for task in plan.tasks] == [
@@ -70,6 +81,8 @@ def test_one_trainer_a_run():
 _WARM = "num_warmstart_fedavg_rounds"
 TUNED = {"trainer": "finetuning_trainer", "grid": {"client_learning_rate": ("1",)}}
 CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0", "1")}}
+
+TABLE = {**TUNED, "dataset": "table", "fixed": {"model": "mlp", "label_column": "y"}}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +107,13 @@ CLUSTERS = {"trainer": "hypcluster_trainer", "grid": {"warmstart_fraction": ("0"
         ({**TUNED, "fixed": {"finetune_batch_size": "3", "finetune_every": "5"}}, True),
         ({**TUNED, "fixed": {"personalization": "finetuning"}}, False),
         ({**TUNED, "trainer": "generative_trainer"}, False),
+        ({**TABLE}, True),
+        ({**TABLE, "fixed": {"model": "linear", "clients_per_train_round": "5"}}, True),
+        ({**TABLE, "fixed": {"model": "mine.py:net"}}, False),
+        ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,500,8"}}, False),
+        ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,400,8"}}, True),
+        ({**TABLE, "fixed": {"dropout_rate": "0.5"}}, False),
+        ({**TABLE, **CLUSTERS, "fixed": {"num_clusters": "2"}}, False),
     ],
 )
 def test_what_is_grouped(changes, expected):
@@ -110,6 +130,10 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "reported_round", "finetune_every", "finetune_tuning", "knn_tuning",
         "include_baseline_candidate", "num_warmstart_fedavg_rounds", "warmstart_fraction",
         "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin",
+        "categorical_columns", "client_column", "decimal", "delimiter", "feature_columns",
+        "ignore_columns",
+        "label_column", "label_kind", "missing_values", "model", "model_sizes", "setting",
+        "time_column",
     }  # fmt: skip
 
 

@@ -77,6 +77,21 @@ inside:
 grid:
   client_learning_rate: [0.01, 0.1]
 """
+# Trained together; with a flag of its backend, each by itself.
+TABLE = """\
+algorithm: fedavg
+dataset: table
+trainer: finetuning_trainer
+fixed:
+  model: mlp
+  model_sizes: 8,8
+  setting: {setting}
+  total_rounds: 3
+  finetune_max_epochs: 2{backend}
+grid:
+  client_learning_rate: [0.03, 0.1]
+  train_epochs: [1, 2]
+"""
 GRIDS = {
     "fedavg": FEDAVG, "settings": SETTINGS, "group": GROUP,
     "finetuning": FINETUNING,
@@ -286,7 +301,7 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
 
 
 def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, capsys):
-    rows = [f"c{i // 4},{i},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(40)]
+    rows = [f"c{i // 4},{i % 9},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["who,x,y", *rows]))
     flags = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
              "--client_column=who", "--label_column=y"]  # fmt: skip
@@ -436,6 +451,24 @@ def test_no_scheduler(refused, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     error = refused("fedavg.yaml", "--scheduler=slurm")
     assert error.startswith("--scheduler=slurm: ") and "sbatch, squeue, srun" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["cross_device", "cross_silo"])
+def test_perceptrons_trained_together_have_the_numbers_of_runs_by_themselves(tmp_path, setting):
+    flags = ("--use_synthetic_data", "--seeds=2", "--root_output_dir=out")
+    for name, backend in (("together", ""), ("alone", "\n  backend: sequential")):
+        text = TABLE.format(setting=setting, backend=backend)
+        (tmp_path / f"{name}.yaml").write_text(text)
+        sweep(tmp_path, f"{name}.yaml", *flags)
+    together, alone = (tmp_path / "out" / name for name in ("together", "alone"))
+    assert len(list((together / "tasks").glob("*.json"))) == 4 and not os.listdir(together / "runs")
+    for name in [c for c in commands.rows(alone / "sweep.csv")[0] if c.endswith(("_mean", "_std"))]:
+        mine, theirs = ([float(x) for x in column(place, name)] for place in (together, alone))
+        assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-7), name
+    rows = [commands.rows(place / "clients.csv") for place in (together, alone)]
+    mine, theirs = ([(row["split"], row["client_id"]) for row in of] for of in rows)
+    assert mine == theirs
 
 
 # --- Slurm ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from launch.sweeps import plans, train_group
 from motley_tff.algorithms import Local, OptimizerConfig
 from motley_tff.experiment import grid
-from motley_tff.experiment.config import LoopConfig, RunConfig
+from motley_tff.experiment.config import RunConfig
 from tests import toy
 
 
@@ -36,7 +36,7 @@ def test_a_run_has_its_best_round_unless_its_training_diverges_later(group, monk
         for setting in settings
     ]
     group._group = SimpleNamespace(settings=settings, seeds=(100,))
-    group._task, group._run = SimpleNamespace(runs=runs), SimpleNamespace(loop=LoopConfig())
+    group._task, group._run = SimpleNamespace(runs=runs), RunConfig()
     group._first = toy.scalar_task({"a": [1.0]})
     group._flags = SimpleNamespace(selects_round=True)
     group._tasks = group._starts = group._personalization = group._diverged = None
