@@ -202,11 +202,11 @@ class _GroupEvaluator:
         is_higher = task.metric.higher_is_better
         for run, (setting, seed) in enumerate(runs):
             of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
+            splits = ("test",) if self._is_silo else parts.SPLITS
+            arrays = {s: client_scores.stack(of_run[rows[s]], is_higher) for s in splits}
             scores = {
-                split: client_scores.of_split(
-                    task, split, ids[split], client_scores.stack(of_run[rows[split]], is_higher)
-                )
-                for split in parts.SPLITS
+                s: client_scores.of_split(task, s, ids[s], arrays[s if s in arrays else "test"])
+                for s in parts.SPLITS
             }
             yield Scored(dict(setting), seed, round_number, scores, run in diverged)
 
