@@ -121,11 +121,10 @@ class VectorizedBackend:
         """Yields each client's metrics; see `base.Backend`."""
         several = tf.nest.map_structure(lambda w: np.asarray(w)[None], call.broadcast)
         states = tf.nest.map_structure(lambda *leaves: np.stack(leaves)[None], *call.states)
-        for client_id, metrics in self.map_runs(
+        return self.map_runs(
             call.task, call.work, several, (call.clients,), call.client_ids, call.key[None],
-            states, call.times,
-        ):  # fmt: skip
-            yield client_id, _row(metrics, 0)
+            states, call.times, runs=0,
+        )  # fmt: skip
 
     def map_runs(
         self,
@@ -137,6 +136,7 @@ class VectorizedBackend:
         keys: np.ndarray,
         client_states: Nest = (),
         times: int | None = None,
+        runs: int | slice = slice(None),
     ) -> Iterator[tuple[str, Nest]]:
         """Yields each client's metrics under several broadcasts, leaves [runs, ...].
 
@@ -147,6 +147,7 @@ class VectorizedBackend:
           keys: int32 [seeds, 2], the random key of this evaluation under each seed.
           client_states: Leaves [runs, len(client_ids), ...]; `()` if stateless.
           times: As in `base.ClientCall`; compiled if None.
+          runs: The runs whose metrics are wanted; of one number, without the leading axis.
         """
         function = self._map_function(task, work)
         broadcasts = tf.nest.map_structure(tf.convert_to_tensor, broadcasts)
@@ -159,7 +160,7 @@ class VectorizedBackend:
             metrics = function(is_compiled, broadcasts, states, stack, tf.constant(keys, tf.int32))
             metrics = tf.nest.map_structure(lambda t: t.numpy(), metrics)
             for column, position in enumerate(positions):
-                results[position] = _row(metrics, np.s_[:, column])
+                results[position] = _row(metrics, (runs, column))
         yield from zip(client_ids, results, strict=True)
 
     def _map_function(self, task, work):

@@ -93,43 +93,37 @@ def statistics(
     is_counted = weights > 0.0
     client = np.repeat(np.arange(len(sizes)), sizes)[is_counted]
     values, weights = (a[is_counted].astype(np.float64) for a in (values, weights))
-    # A candidate at a time, for memory.
+    baseline, number = values[:, 0], np.bincount(client, minlength=len(sizes))
+
+    def sum_by_client(numbers: np.ndarray) -> np.ndarray:
+        return np.bincount(client, numbers, len(sizes))
+
+    total = sum_by_client(weights)
+    position = np.arange(len(client)) - (np.cumsum(number) - number)[client]
+    is_odd = position % 2 == 1
+    odd_total = sum_by_client(weights * is_odd)
+    baseline_is_plain = (baseline == 0.0) | (baseline == weights)
+
+    def of_candidate(model: np.ndarray) -> tuple[np.ndarray, ...]:
+        gain = model - baseline if higher_is_better else baseline - model
+        residual = gain - weights * (sum_by_client(gain) / total)[client]
+        variance = sum_by_client(residual**2) * number / (number - 1)
+        delta_se = np.where(number > 1, np.sqrt(variance) / total, np.nan)
+        is_plain = ((model == 0.0) | (model == weights)) & baseline_is_plain
+        has_counts = sum_by_client(~is_plain) == 0
+        gained, lost = (
+            np.where(has_counts, sum_by_client(change > 0.0), np.nan) for change in (gain, -gain)
+        )
+        delta_half = sum_by_client(np.where(is_odd, gain, 0.0)) / odd_total
+        return delta_se, gained, lost, baseline_half, delta_half
+
     with np.errstate(divide="ignore", invalid="ignore"):
-        columns = [
-            _statistics(higher_is_better, values[:, 0], model, weights, client, len(sizes))
-            for model in values.T
-        ]
+        baseline_half = sum_by_client(np.where(is_odd, 0.0, baseline)) / sum_by_client(
+            weights * ~is_odd
+        )
+        # A candidate at a time, for memory.
+        columns = [of_candidate(model) for model in values.T]
     return {
         name: np.stack([column[i] for column in columns], axis=1).astype(np.float32)
         for i, name in enumerate(STATISTICS)
     }
-
-
-def _statistics(
-    higher_is_better: bool,
-    baseline: np.ndarray,
-    model: np.ndarray,
-    weights: np.ndarray,
-    client: np.ndarray,
-    num_clients: int,
-) -> tuple[np.ndarray, ...]:
-    """Returns the `STATISTICS` of one candidate, [num_clients] each; arguments are [examples]."""
-
-    def sum_by_client(numbers: np.ndarray) -> np.ndarray:
-        return np.bincount(client, numbers, num_clients)
-
-    gain = model - baseline if higher_is_better else baseline - model
-    total, number = sum_by_client(weights), np.bincount(client, minlength=num_clients)
-    residual = gain - weights * (sum_by_client(gain) / total)[client]
-    variance = sum_by_client(residual**2) * number / (number - 1)
-    delta_se = np.where(number > 1, np.sqrt(variance) / total, np.nan)
-    is_plain = [(sums == 0.0) | (sums == weights) for sums in (model, baseline)]
-    has_counts = sum_by_client(~np.logical_and(*is_plain)) == 0
-    counts = (np.where(has_counts, sum_by_client(change > 0.0), np.nan) for change in (gain, -gain))
-    position = np.arange(len(client)) - (np.cumsum(number) - number)[client]
-    is_odd = position % 2 == 1
-    baseline_half, delta_half = (
-        sum_by_client(np.where(is_half, sums, 0.0)) / sum_by_client(weights * is_half)
-        for is_half, sums in ((~is_odd, baseline), (is_odd, gain))
-    )
-    return delta_se, *counts, baseline_half, delta_half
