@@ -3,7 +3,7 @@
     motley_worker --port=9000
 
 It says so when it is ready, and works until Ctrl-C or SIGTERM. It serves one trainer after the
-other, or several at once. Data sets that trainers load by client id (EMNIST, StackOverflow,
+other, or several at once. Data sets that trainers load by client id (EMNIST, CelebA, StackOverflow,
 TedMulti and Landmark from their files) must be on this machine, too, under the same path as on the
 trainer's; all other data are sent. Use the same version of this project everywhere.
 

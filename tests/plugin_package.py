@@ -4,21 +4,19 @@ import itertools
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).parents[1] / "motley_tff" / "algorithms" / "README.md"
+EXAMPLE = pathlib.Path(__file__).parents[1] / "launch" / "examples" / "thermostats"
 
 
 def write_example(folder):
-    """Writes the package of the page about plug-ins, as it stands there, installed in a folder."""
-    project, module = (
-        re.search(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
-        for kind in ("toml", "python")
-    )
+    """Writes the example's package, as it stands in the project, installed in a folder."""
+    project = (EXAMPLE / "pyproject.toml").read_text()
     name, version = (re.search(rf'^{k} = "(.*)"', project, re.MULTILINE)[1]
                      for k in ("name", "version"))  # fmt: skip
     groups = re.findall(r'^\[project\.entry-points\."(.*?)"\]\n(.*?)\n\n', project, re.M | re.S)
     points = {group: dict(re.findall(r'^(\w+) = "(.*)"', text, re.M)) for group, text in groups}
     assert set(points) == {"motley_tff.datasets", "motley_tff.algorithms"}
-    return write(folder, name, version, points, {f"{name}.py": module})
+    file = f"{name}.py"
+    return write(folder, name, version, points, {file: (EXAMPLE / file).read_text()})
 
 
 def write(folder, name, version, points, files):

@@ -8,7 +8,8 @@ input, forget, cell, output. For each sequence x_t, with h_0 = c_0 = 0,
 
 Keras's layer multiplies by W at each step, and its gradient adds up that of R (7 MB for 670 units)
 at each step. Here x W of all steps is one product, and so is each weight's gradient. What is left
-of a step is looped over: written out, 80 steps of two layers took four seconds to trace.
+of a step is looped over: written out, 80 steps of two layers took four seconds to trace. Where
+Keras's layer takes 60 ms and this one 35, TensorFlow's `BlockLSTM` takes 89.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,6 +2,12 @@
 
 All are TFF's own but SGD: Nesterov's momentum TFF lacks, and whoever trains by SGD alone, outside
 the TFF backend, should not wait a second for the import of TFF.
+
+TFF places epsilon elsewhere than others do, which matters where gradients g are tiny. With v for
+the running mean of their squares, a step of `rmsprop` is g / (sqrt(v) + epsilon), as in Keras's
+legacy RMSprop; in `tf.keras.optimizers.RMSprop` of TensorFlow 2.14.1 it is g / sqrt(v + epsilon).
+With v for the sum of the squares, a step of `adagrad` is g / sqrt(v + epsilon); in the paper (Duchi
+et al. 2011) it is g / (sqrt(v) + epsilon).
 """
 
 from __future__ import annotations

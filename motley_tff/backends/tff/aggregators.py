@@ -1,7 +1,9 @@
 """TFF's aggregators by name, over an algorithm's groups.
 
 `robust`, `compressed` and `secure` follow quantiles of what clients send: a value far above is
-zeroed, a long one is clipped, and `secure` clips each coordinate before it sums integers. An
+zeroed, a long one is clipped, and `secure` clips each coordinate before it sums integers. With b
+for the largest coordinate that 98% of clients stay below, at first 10, an update is zeroed if one
+is above 2 b + 1; norms are clipped to what 80% stay below, at first 1. An
 algorithm whose update is one group gets TFF's own (`tff.learning.robust_aggregator`, ...).
 
 A cluster's group has clients outside it, who send zeros of weight 0. Motley's published code hands

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -21,7 +20,7 @@ from tests.errors import refused
 from tests.trainers import programs
 
 _KEY = tf.constant([1, 2])
-_PAGE = (programs.ROOT / "datasets" / "README.md").read_text()
+_EXAMPLE = (programs.ROOT / "launch" / "examples" / "my_module.py").read_text()
 _CLASSES = choice.ModelFacts(3, (4,))
 _NUMBERS = choice.ModelFacts(1, (4,), predicts_numbers=True)
 _TOKENS = choice.ModelFacts(11, (5,), num_ids=11)
@@ -273,8 +272,7 @@ def test_names_that_are_none(write, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_pages_model_is_trained_and_told_from_another(write, tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+def test_the_examples_model_is_trained_and_told_from_another(write, tmp_path):
     model = write("")
     path = pathlib.Path(model.replace(":build", ".py"))
 
@@ -285,11 +283,11 @@ def test_the_pages_model_is_trained_and_told_from_another(write, tmp_path):
             backend=BackendConfig(name="sequential"), root_output_dir=str(tmp_path),
         )  # fmt: skip
 
-    path.write_text(code)
+    path.write_text(_EXAMPLE)
     assert np.isfinite(run().clients.personalized_loss).all()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert list(record["data_files"]) == [path.name]
-    path.write_text(code.replace("0.2", "0.3"))
+    path.write_text(_EXAMPLE.replace("0.2", "0.3"))
     with refused() as caught:
         run()
     assert path.name in str(caught.value)
