@@ -71,6 +71,7 @@ def test_of_weight_zero_is_local_training_bit_for_bit(silos, weights):
     np.testing.assert_array_equal(students[:, 0], global_model[:, 0])
 
 
+@pytest.mark.slow
 def test_students_are_the_same_where_silos_are_stacked(silos, weights):
     first, trained = weights
     expected = _students(silos, _PERSFL, first, trained, trained)

@@ -3,6 +3,7 @@
 Runs are deterministic, so one that began anew would write the same tables. Rounds are counted.
 """
 
+import functools
 import json
 from unittest import mock
 
@@ -14,6 +15,7 @@ from tests.errors import refused
 from tests.trainers import programs
 
 _FINETUNING, _HYPCLUSTER, _KNN_PER, _MTL = in_process.TRAINERS
+_slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 _FLAGS = (
     "--total_rounds=4", "--rounds_per_evaluation=2", "--rounds_per_checkpoint=2",
     "--backend=sequential", "--server_optimizer=adam", "--server_learning_rate=0.1",
@@ -128,8 +130,9 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
         (_FINETUNING, ("--dataset_name=emnist", "--clients_per_train_round=2",
                        "--finetune_max_epochs=1", "--valid_clients_per_evaluation=1",
                        "--test_clients_per_evaluation=1")),
-        (_MTL, ("--algorithm=ditto", "--rounds_per_evaluation=3")),  # Round 2 was due as the last.
-        (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=1")),
+        # Round 2 was due as the last.
+        _slow(_MTL, ("--algorithm=ditto", "--rounds_per_evaluation=3")),
+        _slow(_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=1")),
     ],
 )  # fmt: skip
 def test_rounds_that_are_raised_are_as_if_there_had_always_been_so_many(tmp_path, trainer, flags):

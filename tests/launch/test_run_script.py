@@ -302,6 +302,7 @@ def test_plugins_are_installed_beside_the_pins_and_again_after_every_sync(instal
     assert installed.run("hello").stderr_text == "" and before == 1
 
 
+@pytest.mark.slow
 def test_what_is_wrong_in_plugins_txt_is_one_line(installed):
     make_plugin(installed.root.parent / "greedy", "greedy", needs="pebble>=2")
     (installed.root.parent / "empty").mkdir()
