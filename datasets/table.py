@@ -340,6 +340,8 @@ def _task(
                 task_lib.Metric("absolute_error", absolute, higher_is_better=False),
             ),
             "neighbours": "regression",
+            "prediction": silos.predicted_number,
+            "label_unit": labels.high - labels.low,
         }
         label_facts = {"label_range": [labels.low, labels.high]}
     return task_lib.Task(

@@ -227,7 +227,7 @@ def run_config(
     loaded = task() if callable(task) else task
     whole = defaults.resolve(config, loaded.setting, len(loaded.train), loaded.is_own_data)
     if directory.is_finished:
-        runner.check_data(runner.centralized(loaded, whole), directory)
+        runner.check_data(runner.prepared(loaded, whole), directory)
         return
     runner.run(loaded, whole, directory, reporter or progress.Silent(), warn or warnings.warn)
 
