@@ -132,7 +132,7 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin", "metrics",
         "tuning_metric",
         "categorical_columns", "client_column", "decimal", "delimiter", "feature_columns",
-        "ignore_columns",
+        "ignore_columns", "date_format",
         "label_column", "label_kind", "missing_values", "model", "model_sizes", "setting",
         "time_column",
     }  # fmt: skip
