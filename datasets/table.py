@@ -10,11 +10,12 @@ Card
     Synthetic: 40 shops, 20 to 120 customers each, in two planted groups.
   Fields: `features` float32 [columns]; `label` int32, the class, or `target` float32. Numbers are
     imputed by their mean and standardized, a category becomes a column each, 0 or 1; a missing one
-    is a category, too. Dates are days since 1970 (--date_format). Columns, categories and classes come from all training parts; means and
-    deviations from the rows of the training clients (devices), or each silo's training part. A
-    category that is not there has zeros everywhere; a class that is not there counts as wrong and
-    not in the loss. Labels are classes, or numbers if there are more than 20 different ones or one
-    is not whole (--label_kind). A number is scaled to 0..1 by the least and largest training label.
+    is a category, too. Dates are days since 1970 (--date_format). Columns, categories and classes
+    come from all training parts; means and deviations from the rows of the training clients
+    (devices), or each silo's training part. A category that is not there has zeros everywhere; a
+    class that is not there counts as wrong and not in the loss. Labels are classes, or numbers if
+    there are more than 20 different ones or one is not whole (--label_kind). A number is scaled to
+    0..1 by the least and largest training label.
   Model: linear, zero initial weights, or --model=mlp. Classes: cross entropy; `accuracy`, and of
     two `roc_auc`. Numbers: half the squared error; `squared_error` of the scaled label, and
     `absolute_error` in its own unit.
