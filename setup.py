@@ -104,5 +104,9 @@ setuptools.setup(
             "tables/*.csv",
         ],
     },
-    entry_points={"console_scripts": COMMANDS, "motley_tff.datasets": tasks()},
+    entry_points={
+        "console_scripts": COMMANDS,
+        "motley_tff.datasets": tasks(),
+        "motley_tff.reports": ["html = launch.report.building:build"],
+    },
 )

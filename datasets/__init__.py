@@ -45,6 +45,8 @@ REGISTRY: Mapping[str, str] = {
     "text": "datasets.text",
     "vehicle": "datasets.vehicle",
 }
+# From so many devices on a twelfth, who choose, and a seventh, who are reported, are several.
+_FEW_DEVICES = 20
 _DATASET, _PARTITION = errors.name("dataset_name"), errors.name("partition")
 _SHORT = ("client", "label", "text")
 # Options that some data sets cannot do without, unless they are synthetic.
@@ -218,7 +220,21 @@ def create_task(options: DataOptions, frame: Any = None) -> "Task":
     task = next_words.with_unigram(task)
     is_own_data = options.dataset_name in USERS_DATA
     facts = {**task.facts, **_facts(task, options)}
+    if is_own_data and not options.use_synthetic_data and (few := _few_devices(task)):
+        facts["notes"] = [*facts.get("notes", ()), few]
     return dataclasses.replace(task, facts=facts, is_own_data=is_own_data)
+
+
+def _few_devices(task: "Task") -> str:
+    """Returns a note on clients that are too few to be devices, or nothing."""
+    train, valid, test = (len(clients) for clients in task.splits.values())
+    if task.setting == "cross_silo" or train + valid + test >= _FEW_DEVICES:
+        return ""
+    return (
+        f"{train + valid + test} clients are few to be divided into those that train ({train}), "
+        f"choose settings ({valid}) and are reported ({test}); give --setting=cross_silo, and each "
+        "does all three with parts of its own examples"
+    )
 
 
 def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:

@@ -225,6 +225,8 @@ def _task(
         valid=scanners.evaluated,
         test=scanners.evaluated,
         neighbours="predictions",
+        prediction=silos.predicted_number,
+        label_unit=1.0,
         facts={**facts, **scanners.facts},
     )
 

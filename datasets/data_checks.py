@@ -5,7 +5,8 @@ examples as they were read; of others a task's own are looked at.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -96,6 +97,97 @@ def _odd_columns(flat: Columns, owners: np.ndarray, label: str | None) -> Iterat
                 f"column {name} tells the label outright: each of its values goes with one label; "
                 "leave it out unless it will be known beforehand"
             )
+
+
+def class_counts(
+    clients: Mapping[str, Columns], label: str | None, names: Sequence[str] = ()
+) -> list[str]:
+    """Returns a line on how many examples there are of each class, and in how many clients; none
+    without clients, or labels.
+
+    Args:
+      clients: As of `findings`.
+      label: The column of classes.
+      names: Those of classes that are numbers.
+    """
+    owned = {i: columns[label] for i, columns in clients.items() if label and label in columns}
+    if not owned:
+        return []
+    cells = pd.Series(np.concatenate([*owned.values()]))
+    owners = np.repeat(np.array([*owned], object), [*map(len, owned.values())])
+    counts, groups = cells.value_counts(), pd.Series(owners).groupby(cells.to_numpy())
+    holders = groups.nunique()
+    described = [
+        f"{_class_name(value, names)} {count:,} ({count / len(cells):.0%}, in {holders[value]:,})"
+        for value, count in counts.items()
+    ]
+    return [f"examples of each class (and clients that have some): {listed(described, 20)}"]
+
+
+def _class_name(value: Any, names: Sequence[str]) -> str:
+    is_number = isinstance(value, int | np.integer) and 0 <= value < len(names)
+    return names[value] if is_number else str(value)[:30]
+
+
+def columns_to_ignore(
+    clients: Mapping[str, Columns], label: str, ignored: Sequence[str] = ()
+) -> list[str]:
+    """Returns a line for each kind of column that a table may have and that rarely means anything
+    (identifiers, numbers of a client's rows, names of clients, free text), and what leaves all out.
+
+    Args:
+      clients: `{client id: {column: text [n]}}`, as the file has it.
+      label: The column to predict.
+      ignored: Columns that are left out already.
+    """
+    frames = [pd.DataFrame(columns).assign(**{_OWNER: i}) for i, columns in clients.items()]
+    table = pd.concat(frames, ignore_index=True)
+    if len(table) < _FEW_ROWS:
+        return []
+    features = [name for name in table if name not in (label, _OWNER)]
+    lines, mentioned = [], set[str]()
+    for words, is_so in _KINDS_TO_IGNORE.items():
+        names = [
+            n for n in features if n not in mentioned and is_so(table[n].str.strip(), table[_OWNER])
+        ]
+        mentioned.update(names)
+        if names:
+            lines.append(f"{words}: {listed(names, 10)}")
+    if lines:
+        every = ",".join([*ignored, *(name for name in features if name in mentioned)])
+        lines.append(f"if such columns mean nothing, give --ignore_columns={every}")
+    return lines
+
+
+def _numbers_rows_of_clients(cells: pd.Series, owners: pd.Series) -> bool:
+    numbers = pd.to_numeric(cells, errors="coerce")
+    steps = numbers.groupby(owners, sort=False).diff().dropna()
+    return (
+        len(steps) == len(cells) - owners.nunique() and len(steps) > 0 and bool((steps == 1).all())
+    )
+
+
+def _identifies_rows(cells: pd.Series, owners: pd.Series) -> bool:
+    return cells.is_unique and bool(cells.str.fullmatch(r"[A-Za-z]*\d+").all())
+
+
+def _names_clients(cells: pd.Series, owners: pd.Series) -> bool:
+    first = cells.groupby(owners, sort=False)
+    return owners.nunique() > 2 and first.nunique().max() == 1 and first.first().is_unique
+
+
+def _is_free_text(cells: pd.Series, owners: pd.Series) -> bool:
+    return cells.nunique() > len(cells) / 2 and cells.str.count(r"\s+[^\W\d]").mean() >= 1
+
+
+_OWNER, _FEW_ROWS = "\0client", 20
+# {what columns look like: whether one does, of its cells and their clients}
+_KINDS_TO_IGNORE: Mapping[str, Callable[[pd.Series, pd.Series], bool]] = {
+    "columns that number the rows, of the file or of each client": _numbers_rows_of_clients,
+    "columns that look like identifiers, other in each row": _identifies_rows,
+    "columns that look like names of clients, one for each": _names_clients,
+    "columns that look like free text": _is_free_text,
+}
 
 
 def _duplicates(table: Columns, owners: np.ndarray) -> Iterator[str]:

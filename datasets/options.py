@@ -4,6 +4,7 @@ Each field is an option: which data sets have it, its default and bounds, its fl
 """
 
 import dataclasses
+import difflib
 from typing import Any, Literal, NamedTuple
 
 from datasets import label_partition
@@ -41,6 +42,8 @@ class SiloShares(NamedTuple):
 PUBLISHED_SHARES = SiloShares()  # Motley's silo code: 15% validate, 15% test.
 # In small letters, what most cells say that have no value; as a class or a text it is a word.
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "?", "-", "#n/a")
+# In which order a date has its parts.
+DATE_ORDERS = ("day_first", "month_first", "year_first")
 # Delimiters by name, which a shell writes more easily than as they are.
 DELIMITER_NAMES = {"tab": "\t"}
 # Options that say where data are, who owns them, how they are learned from or what a class is
@@ -59,6 +62,15 @@ def check_delimiter(text: str) -> None:
             f"one character that is no letter, digit or quote, or {', '.join(DELIMITER_NAMES)}"
         )
         raise UserError(errors.name("delimiter"), repr(text), expected)
+
+
+def check_date_format(text: str) -> None:
+    """Raises a UserError if a text says nothing of how dates are written."""
+    if text not in DATE_ORDERS and "%" not in text:
+        near = difflib.get_close_matches(text, DATE_ORDERS, 1)
+        expected = f"{', '.join(DATE_ORDERS)}, or a pattern such as '%d %B %Y'"
+        advice = f"did you mean {near[0]}?" if near else ""
+        raise UserError(errors.name("date_format"), text, expected, advice)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +201,13 @@ class DataOptions:
     time_column: str | None = option(
         None,
         "table, text: dates or numbers; older rows personalize, newer evaluate",
+        owners=("table", "text"),
+    )
+    date_format: str | None = option(
+        None,
+        "table, text: how dates are written: day_first, as 31.3.2024; month_first; year_first; or "
+        "a pattern, as '%d %B %Y'. A table's columns of dates become numbers, of days",
+        parse=check_date_format,
         owners=("table", "text"),
     )
     delimiter: str | None = option(

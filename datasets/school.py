@@ -69,6 +69,8 @@ def create_task_from_data(
             task_lib.Metric("squared_error", silos.squared_error, higher_is_better=False),
         ),
         neighbours="regression",
+        prediction=silos.predicted_number,
+        label_unit=float(high - low),
     )
 
 

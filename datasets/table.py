@@ -10,11 +10,12 @@ Card
     Synthetic: 40 shops, 20 to 120 customers each, in two planted groups.
   Fields: `features` float32 [columns]; `label` int32, the class, or `target` float32. Numbers are
     imputed by their mean and standardized, a category becomes a column each, 0 or 1; a missing one
-    is a category, too. Columns, categories and classes come from all training parts; means and
-    deviations from the rows of the training clients (devices), or each silo's training part. A
-    category that is not there has zeros everywhere; a class that is not there counts as wrong and
-    not in the loss. Labels are classes, or numbers if there are more than 20 different ones or one
-    is not whole (--label_kind). A number is scaled to 0..1 by the least and largest training label.
+    is a category, too. Dates are days since 1970 (--date_format). Columns, categories and classes
+    come from all training parts; means and deviations from the rows of the training clients
+    (devices), or each silo's training part. A category that is not there has zeros everywhere; a
+    class that is not there counts as wrong and not in the loss. Labels are classes, or numbers if
+    there are more than 20 different ones or one is not whole (--label_kind). A number is scaled to
+    0..1 by the least and largest training label.
   Model: linear, zero initial weights, or --model=mlp. Classes: cross entropy; `accuracy`, and of
     two `roc_auc`. Numbers: half the squared error; `squared_error` of the scaled label, and
     `absolute_error` in its own unit.
@@ -40,7 +41,7 @@ from datasets.kinds import classification, silos
 from datasets.models import choice, linear, mlp
 from datasets.options import MISSING_WORDS, DataOptions
 from datasets.partition import assignment
-from datasets.readers import rows as rows_lib, users_table
+from datasets.readers import dates, rows as rows_lib, users_table
 from motley_tff.core import clients as clients_lib, errors, random_streams, task as task_lib
 from motley_tff.core.errors import UserError
 
@@ -111,11 +112,11 @@ def create_task_from_data(
     names, label = _used_columns(frame, options)
     is_unlabelled = rows_lib.is_missing(frame[label], options.missing_labels)
     counts = {"rows_without_label_left_out": int(is_unlabelled.sum())}
-    notes = rows_lib.row_number_notes(frame[names])
+    notes = rows_lib.row_number_notes(frame[names], options.ignore_columns)
     frame = frame[~is_unlabelled].reset_index(drop=True)
     if frame.empty:
         raise rows_lib.column_error(frame[label], "no label", "some")
-    by_client, by_time = rows_lib.of_clients(frame, options), options.time_column is not None
+    by_client, by_time = dates.of_clients(frame, options), options.time_column is not None
     rows = assignment.assign(by_client, options, by_time)
     features, feature_facts = _features(frame[names], options, rows)
     labels = _labels(frame[label], options, rows.train)
@@ -161,26 +162,35 @@ def _features(
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns float32 [n, columns that a model sees] of the columns that predict, and facts."""
     words, numbers, categories = options.missing_cells, {}, {}
+    date_columns: list[str] = []
     for name in frame:
         values = None
         if name not in options.categorical_columns:
             values = rows_lib.numbers(frame[name], words, options.decimal)
+            if values is None and options.date_format is not None:
+                values = dates.days(frame[name], words, options.date_format)
+                date_columns += [] if values is None else [name]
         if values is None:
             texts = frame[name].str.strip()
             categories[name] = texts.where(~rows_lib.is_missing(texts, words), "")
-            _check_categories(categories[name], name in options.categorical_columns)
         else:
             if (too_large := np.abs(values) > _MAX_NUMBER).any():
                 advice = "write it in another unit, or leave the cell empty"
                 problem, expected = f"{values[too_large][0]:g}", f"at most {_MAX_NUMBER:g}"
                 raise rows_lib.column_error(frame[name], problem, expected, advice)
             numbers[name] = values
+    _check_categories(categories, options)
+    if options.date_format is not None and not date_columns and options.time_column is None:
+        name = errors.name("date_format")
+        raise UserError(name, options.date_format, "a column of dates", "leave it out")
     width = len(numbers) + sum(cells.nunique() for cells in categories.values())
     _check_width(len(frame), len(numbers) + len(categories), width)
     blocks = []
     if numbers:
         blocks.append(scaled(np.stack(list(numbers.values()), axis=1), rows.fitted))
     facts: dict[str, Any] = {"number_columns": list(numbers)}
+    if date_columns:
+        facts["date_columns_in_days_since_1970"] = date_columns
     if categories:
         known = pd.DataFrame({
             name: pd.Categorical(cells, sorted(cells.iloc[rows.train].unique()))
@@ -204,24 +214,54 @@ def _check_width(num_rows: int, num_columns: int, width: int) -> None:
     rows_lib.check_memory(f"{columns} of {num_rows:,} rows", needed, f"{advice}, or rows")
 
 
-def _check_categories(cells: pd.Series, is_named: bool) -> None:
+def _check_categories(categories: Mapping[str, pd.Series], options: DataOptions) -> None:
     """Refuses a column that is free text, an identifier or a date rather than a category, or that
-    has numbers but for a few texts.
+    has numbers but for a few texts. What leaves all such columns out is said with the first.
     """
-    distinct = cells[cells != ""].drop_duplicates()
-    leave_out = f"leave it out with {errors.name('ignore_columns')}={cells.name}"
-    if rows_lib.looks_like_dates(distinct):
-        problem = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
-        advice = f"give it as {errors.name('time_column')}, or {leave_out}"
-        raise rows_lib.column_error(cells, problem, advice=advice)
+    named = options.categorical_columns
+    different = {name: c[c != ""].drop_duplicates() for name, c in categories.items()}
+    problems = {}
+    for name, cells in categories.items():
+        distinct = different[name]
+        if dates.looks_like_dates(distinct):
+            problem = f"dates, such as {distinct.iloc[0][:30]!r}, which predict nothing as they are"
+            problems[name] = (problem, "", _of_dates(name, distinct))
+        elif name not in named and _has_numbers_but_few(distinct):
+            continue
+        elif _is_no_category(distinct, len(cells), name in named):
+            example = _other_than_number(distinct)
+            problem = (
+                f"{len(distinct):,} different texts in {len(cells):,} rows, such as {example!r}"
+            )
+            problems[name] = (problem, "categories that come again", "")
+    for name, cells in categories.items():
+        if name not in problems and name not in named and _has_numbers_but_few(different[name]):
+            other = f"or the column in {errors.name('categorical_columns')}"
+            raise _mixed(cells, _other_than_number(different[name]), other)
+    for name, (problem, expected, advice) in problems.items():
+        leave_out = f"leave it out of {errors.name('feature_columns')}"
+        if options.feature_columns is None:
+            every = ",".join([*options.ignore_columns, *problems])
+            leave_out = f"leave it out with {errors.name('ignore_columns')}={every}"
+        raise rows_lib.column_error(categories[name], problem, expected, f"{advice}{leave_out}")
+
+
+def _of_dates(name: str, distinct: pd.Series) -> str:
+    """Returns how a column of dates could be used."""
+    as_numbers, time = dates.advice(distinct), errors.name("time_column")
+    as_time = f"{time}={name} for the order of rows, or "
+    return f"give {as_numbers} for numbers, {as_time}" if as_numbers else f"give {as_time}"
+
+
+def _has_numbers_but_few(distinct: pd.Series) -> bool:
+    is_number = pd.to_numeric(distinct, errors="coerce").notna()
+    return len(distinct) > _MAX_WHOLE_CLASSES and is_number.mean() > 0.8
+
+
+def _is_no_category(distinct: pd.Series, num_rows: int, is_named: bool) -> bool:
+    """Returns whether a column's texts are too many to come again."""
     number, is_many = len(distinct), len(distinct) > _MAX_WHOLE_CLASSES
-    if is_many and not is_named and pd.to_numeric(distinct, errors="coerce").notna().mean() > 0.8:
-        other = f"or the column in {errors.name('categorical_columns')}"
-        raise _mixed(cells, _other_than_number(distinct), other)
-    if number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * len(cells)):
-        example = _other_than_number(distinct)
-        problem = f"{number:,} different texts in {len(cells):,} rows, such as {example!r}"
-        raise rows_lib.column_error(cells, problem, "categories that come again", leave_out)
+    return number > _MAX_CATEGORIES or (not is_named and is_many and number > 0.8 * num_rows)
 
 
 def _mixed(cells: pd.Series, text: str, other: str) -> UserError:
@@ -340,6 +380,8 @@ def _task(
                 task_lib.Metric("absolute_error", absolute, higher_is_better=False),
             ),
             "neighbours": "regression",
+            "prediction": silos.predicted_number,
+            "label_unit": labels.high - labels.low,
         }
         label_facts = {"label_range": [labels.low, labels.high]}
     return task_lib.Task(

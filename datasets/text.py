@@ -35,7 +35,7 @@ from datasets.kinds import classification, next_words
 from datasets.models import choice, text_models
 from datasets.options import DataOptions
 from datasets.partition import assignment
-from datasets.readers import rows as rows_lib, users_table
+from datasets.readers import dates, rows as rows_lib, users_table
 from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import errors, task as task_lib
 from motley_tff.core.errors import UserError
@@ -116,7 +116,7 @@ def create_task_from_data(
         raise rows_lib.column_error(texts, f"no words{needed}", advice="give others")
     frame = frame[is_used].reset_index(drop=True)
     words = list(itertools.compress(words, is_used))
-    by_client = rows_lib.of_clients(frame, options)
+    by_client = dates.of_clients(frame, options)
     if label is None:
         length = _MAX_PIECES_OF_TEXT * next_words.SENTENCE_LENGTH
         counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)

@@ -83,6 +83,7 @@ def create_task_from_data(
             ),
         ),
         neighbours="svm",
+        prediction=predicted_sign,
         regularizer=rows.taken(functools.partial(silos.half_squared_norm, strength=lam_svm)),
     )
 
@@ -119,8 +120,13 @@ def hinge(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def accuracy(labels: tf.Tensor, margins: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (whether the margin has the label's sign [batch], ones [batch]); 0 counts as +1."""
-    predicted = tf.where(margins >= 0.0, 1.0, -1.0)
-    return tf.cast(tf.equal(predicted, labels), tf.float32), tf.ones_like(labels)
+    correct = tf.cast(tf.equal(predicted_sign(margins), labels), tf.float32)
+    return correct, tf.ones_like(labels)
+
+
+def predicted_sign(margins: tf.Tensor) -> tf.Tensor:
+    """Returns the class that margins stand for, -1 or +1, [batch]."""
+    return tf.where(margins >= 0.0, 1.0, -1.0)
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

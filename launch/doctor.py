@@ -250,10 +250,37 @@ def _dataset(options: Any, figures_dir: pathlib.Path) -> str:
         *(f"example {field}: {value}" for field, value in description.sample(task).items()),
         f"heterogeneity: labels of {len(shares.client_ids)} clients are "
         f"{shares.distance:.2f} (total variation) from their average",
+        *_classes(task, options, clients),
         *data_checks.findings(clients, datasets.label_column(options)),
+        *_to_ignore(options, clients),
         *_pictures(task, _name(options, task.setting), by_split, shares, figures_dir),
     ]
     return "\n       ".join(lines)
+
+
+def _classes(task: Any, options: datasets.DataOptions, clients: Mapping[str, Any]) -> list[str]:
+    """Returns in words how many examples there are of each class, if there are classes."""
+    from datasets import data_checks  # TensorFlow takes 1.7 s.
+
+    if task.label_field is None:
+        return []
+    label = datasets.label_column(options)
+    in_file = any(label in columns for columns in clients.values())
+    return data_checks.class_counts(
+        clients, label if in_file else task.label_field, () if in_file else task.label_names
+    )
+
+
+def _to_ignore(options: datasets.DataOptions, clients: Mapping[str, Any]) -> list[str]:
+    """Returns in words which columns of a user's table rarely mean anything."""
+    from datasets import data_checks  # TensorFlow takes 1.7 s.
+
+    is_read = options.dataset_name == "table" and not options.use_synthetic_data
+    if not is_read:
+        return []
+    return data_checks.columns_to_ignore(
+        clients, options.label_column or "", options.ignore_columns
+    )
 
 
 def _roles(task: Any) -> str:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
 from motley_tff.algorithms.personal_training import SiloAlgorithm
+from motley_tff.commandline import progress as progress_bars
 from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, progress, run_directory
@@ -59,6 +60,7 @@ class Result:
       candidates: Each client's score of each candidate.
       others: `{table: frame}` of what only some settings leave, such as `sizes`.
       directory: Where the files are; None if none were asked for.
+      files: `{name: content}` of the tables and `run.json`, where there is no directory.
     """
 
     clients: pd.DataFrame
@@ -68,6 +70,40 @@ class Result:
     candidates: pd.DataFrame
     others: Mapping[str, pd.DataFrame]
     directory: pathlib.Path | None
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
+
+    def plot_clients(self, split: str = "test", ax: Any = None) -> Any:
+        """Draws what each client of a split gained with its own model in the last evaluation, those
+        that lose most first, into Matplotlib's axes `ax` or new ones; returns them. UserError if no
+        client has a value.
+        """
+        from motley_tff.tables import client_plots
+
+        return client_plots.draw(self.clients, split, ax)
+
+    def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Draws the run into a folder, as `motley_report` does, and returns its page for a browser.
+
+        UserError if the folder cannot be written.
+        """
+        try:
+            build = plugins.ours(plugins.REPORTS)["html"].load()
+        except KeyError:
+            expected = "the project installed, as launch/run does"
+            raise UserError("report", "nothing that draws one", expected) from None
+        with contextlib.ExitStack() as stack:
+            folder = self.directory
+            if folder is None:
+                run_id = str(self.history["run_id"].iloc[0])
+                root = stack.enter_context(tempfile.TemporaryDirectory())
+                folder = pathlib.Path(root) / run_id
+                folder.mkdir()
+                for name, content in self.files.items():
+                    (folder / name).write_bytes(content)
+            built = build([str(folder)], pathlib.Path(path).expanduser(), "svg")
+        for warning in built.warnings:
+            warnings.warn(warning, stacklevel=2)
+        return built.page
 
 
 def create_task(name: str, **options: Any) -> Task:
@@ -142,7 +178,7 @@ def run(
       root_output_dir: Keep a trainer's files, in `<root_output_dir>/<experiment_name>`; a run that
         was cut goes on there, and one of fewer rounds, if nothing else differs. None keeps none.
       experiment_name: The folder's name, and the tables' `run_id`.
-      reporter: Told what happens.
+      reporter: Told what happens; by default bars in a notebook, and nothing elsewhere.
 
     Raises:
       UserError: If the settings do not fit the task, or the folder holds another experiment.
@@ -181,7 +217,7 @@ def run(
             root, experiment_name, settings, before, raisable, "motley_tff.run", followers
         )
         stack.callback(directory.close)
-        run_config(task, config, directory, reporter)
+        run_config(task, config, directory, reporter or progress_bars.of_notebook())
         result = _result(directory.path, is_kept=root_output_dir is not None)
     return result  # noqa: RET504 - the stack may swallow, says its type
 
@@ -227,7 +263,7 @@ def run_config(
     loaded = task() if callable(task) else task
     whole = defaults.resolve(config, loaded.setting, len(loaded.train), loaded.is_own_data)
     if directory.is_finished:
-        runner.check_data(runner.centralized(loaded, whole), directory)
+        runner.check_data(runner.prepared(loaded, whole), directory)
         return
     runner.run(loaded, whole, directory, reporter or progress.Silent(), warn or warnings.warn)
 
@@ -268,4 +304,10 @@ def _result(path: pathlib.Path, is_kept: bool) -> Result:
         candidates=frames.pop("candidates"),
         others=frames,
         directory=path if is_kept else None,
+        files={} if is_kept else {p.name: p.read_bytes() for p in _files(path)},
     )
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    """Returns what a report reads of a run's directory."""
+    return [*sorted(path.glob("*.csv")), path / "run.json"]

@@ -5,9 +5,11 @@ import json
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 
 import datasets
 import motley_tff as motley
@@ -260,3 +262,47 @@ def test_rounds_that_an_algorithm_trains_by_are_not_raised(tmp_path):
     found = "algorithm.balance_rounds (1 then, 2 now), loop.total_rounds (2 then, 4 now)"
     with refused(finding=found):
         _run(tmp_path, clusters, rounds=4)
+
+
+def _clients(**columns):
+    rows = {
+        "client_id": ["t:a", "t:b", "t:c", "t:d"], "split": ["test"] * 3 + ["valid"],
+        "metric": ["accuracy"] * 4, "delta": [0.25, -0.5, np.nan, np.nan],
+        "is_hurt": [False, True, None, None],
+    }  # fmt: skip
+    return pd.DataFrame({**rows, **columns})
+
+
+def test_clients_are_drawn_those_that_lose_most_first():
+    matplotlib.use("agg")
+    result = motley.Result(*[_clients()] * 5, {}, None)
+    ax = result.plot_clients()
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["b", "a"]
+    heights = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() for bar in ax.patches}
+    assert heights == {0: -0.5, 1: 0.25}
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [text.rpartition(": ")[2] for text in legend] == ["1 of 2", "1 of 2"]
+    assert "1 without a value" in ax.get_xlabel() and "accuracy" in ax.get_ylabel()
+    assert result.plot_clients(ax=ax) is ax
+    pyplot.close("all")
+    for split in ("valid", "train"):
+        with refused(f"split '{split}'", "no client with a value", "test, valid"):
+            result.plot_clients(split)
+
+
+def test_a_report_of_files_that_were_kept_and_of_those_that_were_not(tmp_path, monkeypatch):
+    for name, kept in (("kept", {"root_output_dir": str(tmp_path / "runs")}), ("not", {})):
+        result = motley.run(_SILOS, _CLASSES.Local(), rounds=1, backend=_SEQUENTIAL, **kept)
+        assert bool(result.files) == (name == "not")
+        page = result.report(tmp_path / name)
+        assert page == tmp_path / name / "report.html"
+        text = page.read_text()
+        assert "Personalized federated learning: toy" in text and "run.json" not in text
+        assert (tmp_path / name / "tables.csv").exists()
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with refused(str(blocked), "exists"):
+        result.report(blocked)
+    monkeypatch.setattr(plugins, "ours", lambda group: {})
+    with refused("report", expected="installed"):
+        result.report(tmp_path / "none")

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import types
 
 from motley_tff.commandline import progress
 
@@ -46,3 +47,23 @@ def test_a_log_says_how_long_a_stage_takes_after_its_first_clients(monkeypatch):
         "evaluate: 5/300, about 40:04 left",
         "evaluate: 6/300",
     ]
+
+
+def test_a_notebook_has_bars_and_others_have_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert progress.of_notebook() is None
+    terminal = types.SimpleNamespace(config={})
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: terminal))
+    assert progress.of_notebook() is None
+    terminal.config["IPKernelApp"] = {}
+    shown = progress.of_notebook()
+    monkeypatch.setattr(sys, "stderr", cell := io.StringIO())
+    shown.start("train", 4, 1)
+    shown.advance(loss=0.5)
+    shown.start("evaluate", 2)
+    shown.advance(2)
+    shown.finish()
+    shown.advance(2, loss=0.25)
+    shown.finish()
+    text = cell.getvalue()
+    assert "train:" in text and "4/4" in text and "loss=0.25" in text and "evaluate:" in text

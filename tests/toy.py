@@ -163,6 +163,7 @@ def classifier_task(num_clients=5, sizes=(7, 12, 3, 20, 9), seed=0):
         population("v", ["personalization", "evaluation"]),
         population("e", ["personalization", "evaluation"]),
         label_field="y",
+        prediction=lambda logits: tf.argmax(logits, -1),
     )
 
 

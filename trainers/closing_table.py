@@ -7,8 +7,10 @@ from typing import Any
 from motley_tff.experiment import summaries
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import text_tables
+from motley_tff.tables import columns
 from trainers import config, sentences
 
+_FURTHER_HEADER = ("metric", "split", "baseline", "personalized", "clients without a value")
 _HEADER = ("split", "clients", "candidate", "baseline", "personalized", "% hurt (95% interval)")
 
 
@@ -18,8 +20,10 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     metric, higher_is_better = record["metric"], record["higher_is_better"]
     title, rows = metric, summaries.last(directory)
     if settings.selects_round:
-        rows = summaries.selected(directory, higher_is_better)
+        rows = summaries.selected(directory)
         title += f" after round {rows[0]['round']} (the best on validation clients)"
+    if "tuning_metric" in record:
+        title += f", chosen by {record['tuning_metric']}"
     title += ", mean and std over clients; backend: "
     title += f"{record['backend']} ({record['backend_reason']})"
     if (noise := record.get("dp_added_noise")) is not None:
@@ -28,6 +32,9 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     (test,) = (row for row in rows if row["split"] == "test")
     lines = sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
+    further = _further_metrics(rows)
+    if metric == "accuracy" and not further:
+        lines += sentences.rare_classes(constants)
     first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
     others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.
     paths = [*first, *others, directory.path / "run.json"]
@@ -42,6 +49,8 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
                 f"--run={shlex.quote(str(directory.path))} --features=pca:64"
             )
     print(f"\n{title}\n", *_aligned([_HEADER, *map(_cells, rows)]), sep="\n")
+    if further:
+        print("", *_aligned([_FURTHER_HEADER, *further]), sep="\n")
     if constants:
         splits = [row["split"] for row in rows]
         values = [
@@ -50,6 +59,21 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
         ]
         print("", *_aligned([["without a model", *splits], *values]), sep="\n")
     print(*(f"\n{line}" for line in lines), "", *paths, sep="\n", flush=True)
+
+
+def _further_metrics(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
+    """Returns a line of each split for each metric of `--metrics` and `--tuning_metric`."""
+    prefix = "num_unscored_"
+    names = [name.removeprefix(prefix) for name in rows[0] if name.startswith(prefix)]
+    return [
+        (name, row["split"], *(_number(row[f"{model}_{name}_mean"]) for model in columns.MODELS),
+         f"{row[prefix + name]} of {row['num_clients']}")
+        for name in names for row in rows
+    ]  # fmt: skip
+
+
+def _number(cell: str) -> str:
+    return f"{float(cell):.5g}" if cell else "-"
 
 
 def _constants(

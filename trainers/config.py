@@ -29,7 +29,9 @@ _NOT_PART_OF_AN_EXPERIMENT = frozenset(
 # Where given, shares of --total_rounds.
 _SHARES_OF_ROUNDS = ("warmstart_fraction", "balance")
 # Generators have models of their own, and their nets are not personalized.
-_NOT_OF_GENERATORS = ("model", "model_sizes", "evaluate_ood", "personalization_fraction")
+_NOT_OF_GENERATORS = (
+    "model", "model_sizes", "evaluate_ood", "personalization_fraction", "metrics", "tuning_metric",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,8 @@ _OF_ALL = {
     ONE_CONSTANT: "one constant for every example",
     FREQUENT_WORD: "a client's own most frequent word",
 }
+# From this share of the examples on one class hides the others.
+_MOST = 0.8
 _NO_ERROR = 1e-6  # Cells have nine digits.
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
@@ -91,6 +93,17 @@ def worse_than_nothing(
                     "rounds"
                 )
     return lines
+
+
+def rare_classes(constants: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Returns a sentence where one class has most examples, and accuracy hides the others, by
+    the `constants` of `worse_than_nothing`.
+    """
+    share = constants.get(ONE_CONSTANT, {}).get("test", 0.0)
+    if share < _MOST:
+        return []
+    return [f"one class has {100 * share:.0f}% of a test client's examples, and accuracy says "
+            "little of the others: --metrics=balanced_accuracy,macro_f1 says more"]  # fmt: skip
 
 
 def _is_better(value: float, nothing: float, higher_is_better: bool) -> bool:

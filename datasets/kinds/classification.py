@@ -23,8 +23,13 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.T
 
 def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (1.0 where the largest logit is the label's [batch], ones [batch])."""
-    correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+    correct = tf.cast(tf.equal(predicted_class(logits), labels), tf.float32)
     return correct, tf.ones_like(correct)
+
+
+def predicted_class(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the class of the largest logit, the first of equals, int32 [batch]."""
+    return tf.argmax(logits, -1, tf.int32)
 
 
 def classes_in(where: str, labels: Iterable[str], advice: str = "") -> list[str]:
@@ -63,6 +68,7 @@ def fields(classes: Sequence[str], clients: Mapping[str, clients_lib.Clients]) -
         "metrics": tuple(metrics),
         "score": second_class_score if len(classes) == 2 else one_vs_rest_scores,
         "scored_classes": 0 if len(classes) == 2 else len(classes),
+        "prediction": predicted_class,
         "label_names": tuple(classes),
         "label_field": "label",
     }
@@ -155,5 +161,6 @@ def image_task(
         label_field="label",
         score=one_vs_rest_scores,
         scored_classes=num_classes,
+        prediction=predicted_class,
         **{"setting": "cross_device", **clients, **fields},
     )

@@ -42,8 +42,9 @@ def as_generative(task: task_lib.Task, options: GeneratorOptions) -> task_lib.Ta
     make = _gan if options.kind == "wgan_gp" else _diffusion
     facts = {**task.facts, "image_shape": list(shape)}
     return dataclasses.replace(
-        _where_trained(task, options), facts=facts, score=None, scored_classes=0, label_names=(),
-        reference={}, regularizer=None, counts=None, max_train_examples=None, label_field=None,
+        _where_trained(task, options), facts=facts, score=None, scored_classes=0, prediction=None,
+        label_unit=None, label_names=(), reference={}, regularizer=None, counts=None,
+        max_train_examples=None, label_field=None,
         **make(shape, options),
     )  # fmt: skip
 

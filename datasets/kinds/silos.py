@@ -132,6 +132,11 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(is_constant, 1.0, np.sqrt(variance))
 
 
+def predicted_number(outputs: tf.Tensor) -> tf.Tensor:
+    """Returns what a model of numbers predicts, [batch]: its outputs."""
+    return outputs
+
+
 def squared_error(targets: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns ((output - target)^2 [batch], ones [batch])."""
     squares = tf.square(outputs - targets)

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from datasets import packages
-from datasets.options import DataOptions
+from datasets.options import EITHER_SETTING, DataOptions
 from datasets.partition import splits
-from motley_tff.core import clients as clients_lib
+from motley_tff.core import clients as clients_lib, errors
 from motley_tff.core.errors import UserError
 
+_SETTING = errors.name("setting")
 # {split: its clients}
 Clients = dict[str, clients_lib.Clients]
 
@@ -96,7 +97,14 @@ def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: b
         raise UserError("", f"{len(by_client)} client", "several", advice)
     if packages.setting(options.dataset_name, options.setting) == "cross_silo":
         return _silos(by_client, options, by_time)
-    return _devices(by_client, by_time)
+    try:
+        return _devices(by_client, by_time)
+    except UserError as error:  # Too few clients, or too few examples of one that is not trained.
+        can_be_silos = options.dataset_name in EITHER_SETTING
+        if not can_be_silos or max(map(len, by_client.values())) < splits.FEWEST_OF_A_SILO:
+            raise
+        advice = f"give {_SETTING}=cross_silo, which splits each client's examples, or add clients"
+        raise UserError(error.where, error.finding, error.expected, advice) from error
 
 
 def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Assignment:

@@ -30,7 +30,7 @@ _NEEDED = {"train": 1, "valid": 2, "test": 2}
 # so that the halves stay the same whatever a caller does to the global seed.
 _DEFAULT_GRAPH_SEED = 87654321
 # Smallest silo that leaves at least one example in each of its three parts.
-_MIN_SILO_EXAMPLES = 3
+FEWEST_OF_A_SILO = 3
 
 # Examples by client id, or a function of an id that loads them in a graph.
 Source = Mapping[str, Any] | Callable[[tf.Tensor], Any]
@@ -222,7 +222,7 @@ def split_silo(
     and test are rounded up; UserError if they leave a silo of three examples or more nothing to
     train on.
     """
-    if num_examples < _MIN_SILO_EXAMPLES:
+    if num_examples < FEWEST_OF_A_SILO:
         return None
     return dict(_split_silo(num_examples, seed, shares, is_shuffled))
 
@@ -264,7 +264,7 @@ def least_silo(shares: SiloShares = PUBLISHED_SHARES) -> int:
     train = 1.0 - shares.valid - shares.test
     # What trains is less than one example below its share of the rest, which is less than one
     # below its own.
-    return max(_MIN_SILO_EXAMPLES, math.ceil(1.0 / train + 1.0 / (1.0 - shares.test) - 1e-9))
+    return max(FEWEST_OF_A_SILO, math.ceil(1.0 / train + 1.0 / (1.0 - shares.test) - 1e-9))
 
 
 def with_evaluated(

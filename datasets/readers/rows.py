@@ -17,7 +17,7 @@ import lzma
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -360,7 +360,7 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
         first = ids[missing].iloc[0]
         kind = f"{first!r} in place of a client" if first else "no client"
         other = f", or give {errors.name('missing_values')} without it if it is a client"
-        problem = f"{kind} in {_counted(missing)} (the header is row 1)"
+        problem = f"{kind} in {counted(missing)} (the header is row 1)"
         advice = f"fill the column, or take those rows out{other if first else ''}"
         raise column_error(ids, problem, advice=advice)
     return ids
@@ -378,15 +378,8 @@ def examples(
     }
 
 
-def of_clients(frame: pd.DataFrame, options: DataOptions) -> dict[str, np.ndarray]:
-    """Returns each client's rows as `by_client` does, by time if options name a column of it."""
-    words, time = options.missing_cells, options.time_column
-    ids = client_ids(frame, options.client_column or "", words)
-    order = None if time is None else times(frame[time], words, options.decimal)
-    return dict(by_client(ids, order))
-
-
-def _counted(is_there: pd.Series) -> str:
+def counted(is_there: pd.Series) -> str:
+    """Returns in words how many values are true, and the row in a spreadsheet of the first."""
     number, first = int(is_there.sum()), row_number(is_there)
     return f"{number:,} of {len(is_there):,} rows, the first in row {first}"
 
@@ -414,15 +407,17 @@ def label_notes(labels: pd.Series) -> list[str]:
     ]
 
 
-def row_number_notes(frame: pd.DataFrame) -> list[str]:
-    """Returns a line for each column that counts the rows of the file."""
+def row_number_notes(frame: pd.DataFrame, ignored: Sequence[str] = ()) -> list[str]:
+    """Returns a line for each column that counts the rows of the file; some columns are `ignored`
+    already.
+    """
     first, last = frame.iloc[0], frame.iloc[-1]
     # Most columns are told by their ends.
     ends = zip(*(pd.to_numeric(row, errors="coerce") for row in (first, last)), strict=True)
     likely = [end - start == len(frame) - 1 for start, end in ends]
     return [
         f"column {name!r} numbers the rows, and rows in order may follow the label; if it means "
-        f"nothing, give --ignore_columns={name}"
+        f"nothing, give --ignore_columns={','.join([*ignored, name])}"
         for name in frame.columns[likely]
         if len(frame) > 2 and (pd.to_numeric(frame[name], errors="coerce").diff()[1:] == 1).all()
     ]
@@ -465,34 +460,6 @@ def numbers(
         advice = "leave the cell empty or give a number"
         raise column_error(column, f"an infinite number in row {row}", advice=advice)
     return values.to_numpy(np.float64)[codes]
-
-
-def times(column: pd.Series, words: Collection[str], decimal: str | None = None) -> np.ndarray:
-    """Returns when each row was, float64 that sorts by time, of numbers or ISO dates; UserError for
-    others and where one is missing, as `is_missing` says by `words`.
-    """
-    if (missing := is_missing(column, words)).any():
-        advice = f"fill it, or leave {errors.name('time_column')} out"
-        raise column_error(column, f"no time in {_counted(missing)}", advice=advice)
-    values = None
-    with contextlib.suppress(UserError):
-        values = numbers(column, words, decimal)
-    if values is None:
-        dates = pd.to_datetime(column.str.strip(), format="ISO8601", errors="coerce", utc=True)
-        if dates.isna().any():
-            bad = dates.isna()
-            problem = f"{column[bad].iloc[0][:40]!r} in row {row_number(bad)}"
-            expected = "numbers, or dates such as 2024-03-31 or 2024-03-31T12:00:00"
-            raise column_error(column, problem, expected)
-        values = dates.astype("int64").to_numpy(np.float64)
-    return values
-
-
-def looks_like_dates(column: pd.Series) -> bool:
-    """Returns whether most of a column's first different values read as dates."""
-    texts = column.drop_duplicates().head(50).str.strip()
-    pattern = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
-    return bool(len(texts) and texts.str.fullmatch(pattern).mean() > 0.8)
 
 
 def by_client(ids: pd.Series, order: np.ndarray | None = None) -> Iterator[tuple[str, np.ndarray]]:

@@ -18,6 +18,7 @@ import pandas as pd
 from launch.report import names
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import summaries
 from motley_tff.files import csv_files
 from motley_tff.metrics import client_values, statistics
 from motley_tff.tables import client_tables, columns, comparable, reading
@@ -253,7 +254,8 @@ def _run(
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
-    number = _reported_round(evaluations, selects)
+    number = _tuned_round(path) if selects and flags.get("tuning_metric") else None
+    number = _reported_round(evaluations, selects) if number is None else number
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
         lack = f"no test clients with personalized models in round {number} of run {run_id!r}"
@@ -275,6 +277,17 @@ def _run(
         evaluations=by_split,
         data=by_split["test"].data,
     )
+
+
+def _tuned_round(path: pathlib.Path) -> int | None:
+    """Returns the best round of a run that chooses by another metric than the reported one; None of
+    a folder that has no summary, as that of a sweep.
+    """
+    if not (path / "summary.csv").exists():
+        return None
+    record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    rows = list(csv_files.read(path / "summary.csv"))
+    return int(candidates.best_round(rows, *summaries.chosen_by(record)))
 
 
 def _reported_round(evaluations: Sequence[Evaluation], selects: bool) -> int:

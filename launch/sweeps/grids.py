@@ -12,7 +12,8 @@
     settings:                     # flags that go together, in place of fixed ones: a run for each
       - {algorithm: fedsgd, train_epochs: 1}     # (and each combination)
     choose_by: personalized       # whose validation mean chooses the setting, `baseline`, or
-                                  # `nothing`: then best.csv has no rows
+                                  # `nothing`: then best.csv has no rows; the mean is that of
+                                  # --tuning_metric, if it is fixed
     paper:                        # optional, shown beside what came out
       source: Table 7
       best: {client_learning_rate: 0.001}
@@ -44,6 +45,7 @@ import datasets
 from motley_tff import algorithms, commandline
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
+from motley_tff.evaluation.config import EvaluationConfig
 from motley_tff.tables import columns
 from trainers import TRAINERS, algorithm_flags, optimizer_flags, option_flags, published_flags
 
@@ -58,6 +60,7 @@ _SWEEP_FLAGS = frozenset(
 # Of a directory.
 _LONGEST_NAME = 128
 _FIXED = errors.name("fixed")
+_TUNING_METRIC = options.name_of(EvaluationConfig, "tuning_metric").flag
 _ONE_TOO_MANY = "leave one of them out"
 _LAUNCH = pathlib.Path(__file__).parents[1]
 _SHIPPED = (_LAUNCH / "grids", _LAUNCH / "experiments")
@@ -397,6 +400,9 @@ def _check_places(grid: Grid) -> None:
     for line, section, flag, *_ in _flag_values(grid):
         with errors.at(f"line {line}"):
             _refuse_sweeps_own(flag)
+            if flag == _TUNING_METRIC and section != "fixed":
+                both = "one for all runs, as settings are compared by it"
+                raise UserError(f"--{flag}", f"several, in {section}", both, "put it in fixed")
             other = sections.setdefault(flag, section)
             if other != section and (other, section) != ("fixed", "settings"):
                 both = f"the same flag in {other} and in {section}"

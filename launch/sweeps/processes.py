@@ -20,6 +20,7 @@ from motley_tff import commandline
 from motley_tff.commandline import children
 from motley_tff.core import candidates, cores, signals
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import summaries
 from motley_tff.files import csv_files
 
 # Slurm sends its signals to all of a job's processes: those that mean "time is running out" are for
@@ -168,7 +169,8 @@ def _from_directory(directory: pathlib.Path, plan: Plan, run: SweepRun) -> dict[
     rows = list(csv_files.read(directory / "summary.csv"))
     chosen = rows[-1]["round"]
     if plan.grid.selects_round(run.point):
-        chosen = candidates.best_round(rows, higher)
+        chosen = candidates.best_round(rows, *summaries.chosen_by(record))
     reported = [row for row in rows if row["round"] == chosen]
-    result = results.of_run(run, reported, record["metric"], higher)
+    tuning = summaries.chosen_by(record) if "tuning_metric" in record else None
+    result = results.of_run(run, reported, record["metric"], higher, tuning)
     return {"runs": [result], "status": "finished", "data_files": record.get("data_files", {})}

@@ -21,6 +21,10 @@ from motley_tff.tables import columns as columns_lib
 SPLITS = ("valid", "test")
 _NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in columns_lib.STATISTICS)
 _OF_RUN = ("round", "candidate", "metric", "higher_is_better", "num_clients")
+# Of runs that choose by another metric than the reported one.
+_MODELS_TUNING = tuple(f"{model}_tuning_mean" for model in columns_lib.MODELS)
+_TUNING_NUMBERS = tuple(f"{split}_{name}" for split in SPLITS for name in _MODELS_TUNING)
+_TUNING = ("tuning_metric", "tuning_higher_is_better", *_TUNING_NUMBERS)
 _TASK_COLUMNS = (
     "task", "runs", "status", "reason", "seconds", "cpu_seconds", "peak_memory_mb", "host",
 )  # fmt: skip
@@ -34,9 +38,17 @@ DIVERGED = "diverged: a loss or a client's score is not finite; lower the rates"
 
 
 def of_run(
-    run: SweepRun, rows: Sequence[Mapping[str, str]], metric: str, higher_is_better: bool
+    run: SweepRun,
+    rows: Sequence[Mapping[str, str]],
+    metric: str,
+    higher_is_better: bool,
+    tuning: tuple[bool, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`."""
+    """Returns what `tasks/*.json` keeps of a run: of the rows of one round of `summary.csv`.
+
+    Args:
+      tuning: Of a run that chooses by another metric whether higher is better, and its name.
+    """
     by_split = {row["split"]: row for row in rows}
     statistics = {
         f"{split}_{name}": by_split[split].get(name, "")
@@ -51,6 +63,13 @@ def of_run(
     test = by_split["test"]
     about = {name: test[name] for name in ("round", "candidate", "num_clients")}
     about |= {"metric": metric, "higher_is_better": str(int(higher_is_better))}
+    if tuning is not None:
+        higher, name = tuning
+        about |= {"tuning_metric": str(name), "tuning_higher_is_better": str(int(higher))}
+        statistics |= {
+            f"{split}_{model}_tuning_mean": by_split[split][f"{model}_{name}_mean"]
+            for split in SPLITS for model in models
+        }  # fmt: skip
     return {"run_id": run.run_id, "status": "finished", "reason": "", **about, **statistics}
 
 
@@ -108,11 +127,13 @@ def _check(content: Any) -> None:
     for row in content["runs"]:
         always = {"run_id", "status", "reason"}
         needed = {*always, *_OF_RUN, *_NUMBERS} if row["status"] == "finished" else always
-        if not needed <= row.keys() <= {*always, *_OF_RUN, *_NUMBERS}:
+        if row["status"] == "finished" and "tuning_metric" in row:
+            needed |= {*_TUNING}
+        if not needed <= row.keys() <= {*always, *_OF_RUN, *_NUMBERS, *_TUNING}:
             raise ValueError(f"a run has {', '.join(row)}, expected {', '.join(sorted(needed))}")
         if not all(isinstance(cell, str) for cell in row.values()):
             raise ValueError("expected text in runs")
-        for name in needed.intersection(_NUMBERS):
+        for name in needed.intersection((*_NUMBERS, *_TUNING_NUMBERS)):
             float(row[name] or "nan")
 
 
@@ -129,6 +150,8 @@ def write(directory: pathlib.Path, plan: Plan) -> list[dict[str, Any]]:
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
     numbers, tried = (*_OF_RUN, *_NUMBERS), tuple(plan.grid.tried)
+    if any("tuning_metric" in row for row in rows):
+        numbers = (*numbers, *_TUNING)
     about = ("run_id", "algorithm", "dataset", *tried, "base_random_seed", "status", "reason")
     tasks = []
     for task in plan.tasks:
@@ -176,20 +199,26 @@ def best_point(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> int | None:
     A point with a failed run does not count. Ties go to the first, as among candidates.
     """
     values = validation_means(plan.grid, rows).reshape(-1, plan.num_seeds)
-    higher = [row["higher_is_better"] for row in rows if row["status"] == "finished"]
+    higher = [
+        row.get("tuning_higher_is_better", row["higher_is_better"])
+        for row in rows if row["status"] == "finished"
+    ]  # fmt: skip
     if not np.isfinite(values).all(axis=1).any():
         return None
     return int(candidates.choose(values.T, higher[0] == "1"))
 
 
 def validation_means(grid: grids.Grid, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Returns each run's validation mean that chooses settings; nan if it failed.
+    """Returns each run's validation mean that chooses settings, of the metric that also chooses
+    inside of runs; nan if it failed.
 
     A baseline is that of the reported round: where a best one is, the trained model that
     fine-tuning did best from.
     """
     column = f"valid_{grid.choose_by}_mean"
-    return np.array([float(row.get(column) or "nan") for row in rows])
+    tuned = f"valid_{grid.choose_by}_tuning_mean"
+    names = (tuned if "tuning_metric" in row else column for row in rows)
+    return np.array([float(row.get(n) or "nan") for row, n in zip(rows, names, strict=True)])
 
 
 def best_rows(

@@ -41,14 +41,20 @@ class GroupTraining:
 
     def __init__(self, directory: pathlib.Path, plan: Plan, task: SweepTask, flags: config.Config):
         """Makes the data sets of all seeds and the weights that runs start from."""
-        from motley_tff.experiment import runner  # TensorFlow: 2.3 s; after the flags are right.
+        # TensorFlow: 2.3 s; after the flags are right.
+        from motley_tff.evaluation import further_metrics
+        from motley_tff.experiment import runner
 
         runner.limit_threads(1)  # As many calls run side by side as there are cores.
         assert task.group is not None
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
         self._flags = flags
+        evaluation = flags.run.loop.evaluation
         self._tasks = {
-            seed: datasets.create_task(dataclasses.replace(flags.data, base_random_seed=seed))
+            seed: further_metrics.with_metrics(
+                datasets.create_task(dataclasses.replace(flags.data, base_random_seed=seed)),
+                evaluation,
+            )
             for seed in task.group.seeds
         }
         results.begun_path(directory, task).touch()
@@ -71,7 +77,9 @@ class GroupTraining:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
             summary = self._rows(run, scored, "summary")
-            rows.append(results.of_run(run, summary, metric.name, metric.higher_is_better))
+            tuning = self._tuning if self._tuning[1] else None
+            of_run = results.of_run(run, summary, metric.name, metric.higher_is_better, tuning)
+            rows.append(of_run)
         # Those of settings that may be the sweep's best.
         near = self._points_near_the_best(rows)
         clients = [
@@ -127,11 +135,17 @@ class GroupTraining:
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
             summaries[run] += self._rows(run, scored, "summary")
-            chosen = candidates.best_round(summaries[run], self._first.metric.higher_is_better)
+            chosen = candidates.best_round(summaries[run], *self._tuning)
             # A training loss that is not finite ends the run there, whatever it was before.
             if scored.has_diverged or chosen == str(scored.round_number):
                 best[run] = scored
         return best
+
+    @property
+    def _tuning(self) -> tuple[bool, str | None]:
+        """What rounds and settings are chosen by, as of `summaries.chosen_by`."""
+        metric = self._first.tuning_metric
+        return metric.higher_is_better, metric.name if self._first.chooses_by else None
 
     def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
@@ -161,7 +175,7 @@ class GroupTraining:
             -1, len(self._group.seeds)
         )
         values = results.validation_means(self._plan.grid, rows).reshape(points.shape).mean(axis=1)
-        values = values if self._first.metric.higher_is_better else -values
+        values = values if self._tuning[0] else -values
         best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
         return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
 

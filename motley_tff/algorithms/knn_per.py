@@ -248,9 +248,9 @@ def _score(task, params: KnnPer, part: str, carry: KnnPerClient, batch: Batch) -
     )
     if part not in carry.examples:
         return carry
-    scores = tf.concat([scoring.example_scores(task, c) for c in candidates], axis=1)
-    columns = tf.range(scores.shape[1])
-    examples = scoring.append(carry.examples[part], batch, scores, columns)
+    kept = tf.concat([scoring.kept_of_examples(task, c) for c in candidates], axis=1)
+    columns = tf.range(kept.shape[1])
+    examples = scoring.append(carry.examples[part], batch, kept, columns)
     return carry._replace(examples={**carry.examples, part: examples})
 
 
@@ -304,7 +304,7 @@ def _label_mixer(neighbours: Neighbours, logits: tf.Tensor, has_no_neighbour: tf
 def _finish(task, carry: KnnPerClient) -> ClientOutput:
     curves = {part: learning.scores(task, sums) for part, sums in carry.sums.items()}
     for part, examples in carry.examples.items():
-        columns = range(0, examples.outputs.shape[1], task.num_scores)
+        columns = range(0, examples.outputs.shape[1], task.num_kept)
         each = [scoring.ranking_metrics(task, examples, column) for column in columns]
         for name in each[0]:
             curves[part][name] = tf.stack([values[name] for values in each])

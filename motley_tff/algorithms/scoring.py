@@ -25,8 +25,8 @@ class RankedExamples(NamedTuple):
 
     Attributes:
       labels: float32 [capacity + 1].
-      outputs: float32 [capacity + 1, columns]: as many columns as an example has scores for each
-        candidate after the other, or for all candidates in turn.
+      outputs: float32 [capacity + 1, columns]: the task's `num_kept` for each candidate after the
+        other, or for all candidates in turn.
       count: int32 scalar, how many are there.
     """
 
@@ -57,10 +57,10 @@ class Board(NamedTuple):
 
 def start(task: Task, parts: tuple[str, ...], num_candidates: int, client: Client) -> Board:
     """Returns an empty board whose current candidate is 0."""
-    names = ("loss", *(metric.name for metric in task.metrics))
+    names = ("loss", *(metric.name for metric in task.metrics if not metric.by_client))
     zeros = {name: rows.full([num_candidates], 0.0) for name in names}
     places = {part: client.capacity[part] for part in parts}
-    kept = num_candidates if task.exports_scores else 1
+    kept = num_candidates if task.keeps_examples else 1
     return Board(
         sums=learning.zero_sums(task),
         examples=empty_examples(task, parts, kept, client),
@@ -82,9 +82,9 @@ def empty_examples(
     task: Task, parts: tuple[str, ...], num_candidates: int, client: Client
 ) -> dict[str, RankedExamples]:
     """Returns room for each part's examples, `{}` if nothing compares them."""
-    if not ranking(task) and not task.exports_scores:
+    if not ranking(task) and not task.keeps_examples:
         return {}
-    columns = num_candidates * task.num_scores
+    columns = num_candidates * task.num_kept
     places = {part: client.capacity[part] + 1 for part in parts}
     return {
         part: RankedExamples(rows.full([n], 0.0), rows.full([n, columns], 0.0), rows.full([], 0))
@@ -124,20 +124,20 @@ def ranking_metrics(
     return {m.name: tf.where(is_kept | tf.math.is_nan(v), v, m.worst) for m, v in values.items()}
 
 
-def example_scores(task: Task, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns the scores of a batch's examples, float32 [batch, num_scores]; not-a-number of one
+def kept_of_examples(task: Task, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns what is kept of a batch's examples, float32 [batch, num_kept]; not-a-number of one
     whose outputs are not all finite.
     """
     is_finite = learning.rows_are_finite(outputs)
-    scores = rows.by_example(task.scores_of, outputs)
-    return tf.where(is_finite[..., None], scores, float("nan"))
+    kept = rows.by_example(task.kept_of, outputs)
+    return tf.where(is_finite[..., None], kept, float("nan"))
 
 
 def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.Weights]) -> Pass:
     """Returns a pass that scores `weights_of(carry)` on a part, at the board's candidate."""
 
     def first_column(board):
-        return board.candidate * (task.num_scores if task.exports_scores else 0)
+        return board.candidate * (task.num_kept if task.keeps_examples else 0)
 
     def begin(carry):
         board = carry.board._replace(sums=learning.zero_sums(task))
@@ -156,9 +156,9 @@ def evaluation_pass(task: Task, part: str, weights_of: Callable[[Any], learning.
         board = board._replace(sums=learning.add(task, entries, outputs, board.sums))
         labels = batch._replace(x=(), key=())
         if part in board.examples:
-            columns = first_column(board)[..., None] + tf.range(task.num_scores)
-            scores = example_scores(task, outputs)
-            examples = rows.each(append, board.examples[part], labels, scores, columns)
+            columns = first_column(board)[..., None] + tf.range(task.num_kept)
+            kept = kept_of_examples(task, outputs)
+            examples = rows.each(append, board.examples[part], labels, kept, columns)
             board = board._replace(examples={**board.examples, part: examples})
         sums, of_all = board.example_sums[part]
         of_entries = paired.of_batch(task, entries, outputs)
@@ -250,8 +250,8 @@ def output(
     curves: dict[str, dict[str, tf.Tensor]],
     example_sums: dict[str, tuple[tf.Tensor, tf.Tensor]],
 ) -> ClientOutput:
-    """Returns a client's output: its curves, the sums of its examples, and, where they are
-    exported, its examples' scores.
+    """Returns a client's output: its curves, the sums of its examples, and, where they are kept,
+    what all candidates say of its examples.
 
     Args:
       scored: Has `examples` and `num_examples`, as a `Board`.
@@ -261,7 +261,7 @@ def output(
     metrics: dict[str, Any] = {
         "curves": curves, "num_examples": scored.num_examples, "example_sums": sums
     }  # fmt: skip
-    if task.exports_scores:
+    if task.keeps_examples:
         metrics["scores"] = {
             part: {"labels": e.labels, "outputs": e.outputs} for part, e in scored.examples.items()
         }

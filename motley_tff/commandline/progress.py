@@ -4,7 +4,9 @@ import contextlib
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import tqdm
 
@@ -56,6 +58,50 @@ class TerminalProgress:
     def finish(self) -> None:
         """Closes the innermost stage."""
         self._stages.pop().close()
+
+
+class NotebookProgress:
+    """Shows a run's stages as bars of a notebook: widgets if it has them, else lines of text."""
+
+    def __init__(self) -> None:
+        self._bars: list[Any] = []
+
+    def start(self, stage: str, total: int, done: int = 0) -> None:
+        """Shows a new stage below the ones that are open."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of widgets that are not installed.
+            from tqdm.auto import tqdm as bar  # Looks for a notebook.
+
+            unit, is_outer = _UNITS.get(stage, "client"), not self._bars
+            self._bars.append(
+                bar(
+                    desc=stage,
+                    total=total,
+                    initial=done,
+                    unit=unit,
+                    leave=is_outer,
+                    position=0,  # Text of a notebook has one line.
+                )
+            )
+
+    def advance(self, steps: int = 1, **facts: float) -> None:
+        """Moves the innermost stage on, or ends the program if a signal asked for it."""
+        raise_if_ended()
+        if facts:
+            shown = {name: f"{value:.4g}" for name, value in facts.items()}
+            self._bars[-1].set_postfix(shown, refresh=False)
+        self._bars[-1].update(steps)
+
+    def finish(self) -> None:
+        """Closes the innermost stage."""
+        self._bars.pop().close()
+
+
+def of_notebook() -> NotebookProgress | None:
+    """Returns bars if this process is a notebook's, else None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    is_notebook = shell is not None and "IPKernelApp" in shell.config
+    return NotebookProgress() if is_notebook else None
 
 
 class _Bar(tqdm.tqdm):

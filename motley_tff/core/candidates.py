@@ -85,19 +85,27 @@ def take(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return values[rows, np.broadcast_to(chosen, rows.shape)]
 
 
-def best_round(rows: Sequence[Mapping[str, str]], higher_is_better: bool) -> str:
+def best_round(
+    rows: Sequence[Mapping[str, str]], higher_is_better: bool, metric: str | None = None
+) -> str:
     """Returns the round of best validation mean, the first of equals; the last if there is none.
     Rounds after which fewest clients' models diverged come before all others.
 
-    `rows` are those of `summary.csv`: `round`, `split`, `personalized_mean` and `num_diverged` (not
-    in tables of earlier versions), as text.
+    Args:
+      rows: Those of `summary.csv`: `round`, `split`, `personalized_mean` and `num_diverged` (not in
+        tables of earlier versions), as text; of another metric than the reported one
+        `personalized_<metric>_mean` and `num_diverged_<metric>`.
+      metric: The other metric.
     """
-    valid = [row for row in rows if row["split"] == "valid" and row["personalized_mean"]]
+    mean, number = "personalized_mean", "num_diverged"
+    if metric is not None:
+        mean, number = f"personalized_{metric}_mean", f"num_diverged_{metric}"
+    valid = [row for row in rows if row["split"] == "valid" and row[mean]]
     if not valid:
         return rows[-1]["round"]
     sign = 1 if higher_is_better else -1
 
     def rank(row: Mapping[str, str]) -> tuple[int, float]:
-        return -int(row.get("num_diverged") or 0), sign * float(row["personalized_mean"])
+        return -int(row.get(number) or 0), sign * float(row[mean])
 
     return max(valid, key=rank)["round"]

@@ -39,7 +39,7 @@ class Learner(NamedTuple):
 
 def entry_functions(task: task_lib.Task) -> dict[str, task_lib.EntryFunction]:
     """Returns the loss and every metric of a task that is a mean of entries, by name."""
-    return {"loss": task.loss, **{m.name: m.function for m in task.metrics if not m.ranks}}
+    return {"loss": task.loss, **{m.name: m.function for m in task.metrics if m.is_mean}}
 
 
 def zero_sums(task: task_lib.Task, more: Sequence[str] = ()) -> Sums:

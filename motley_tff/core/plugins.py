@@ -15,7 +15,9 @@ from motley_tff.core.errors import UserError
 
 # Groups of entry points, `name=module:object`.
 DATASETS, ALGORITHMS = "motley_tff.datasets", "motley_tff.algorithms"
-_WHAT = {DATASETS: "data set", ALGORITHMS: "algorithm"}
+# What draws runs, which only this project has: `html`, a function of paths, a folder and a kind.
+REPORTS = "motley_tff.reports"
+_WHAT = {DATASETS: "data set", ALGORITHMS: "algorithm", REPORTS: "report"}
 _OURS = "motley-tff"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 

@@ -15,7 +15,7 @@ from motley_tff.core.lazy import tf
 
 # Clients that come and go and keep nothing, or a few that keep a state.
 Setting = Literal["cross_device", "cross_silo"]
-_MAX_SCORED_CLASSES = 100
+MAX_SCORED_CLASSES = 100
 _EXPORT_SCORES = errors.name("export_scores")
 
 # (labels, model outputs) -> (value of each entry, weight of each entry). Entries are examples, or
@@ -32,12 +32,22 @@ class Metric(NamedTuple):
         of a `ranks` metric `(labels [n], outputs [n], is real [n]) -> scalar` over all examples.
       ranks: Whether it compares examples with each other, as a ROC-AUC does. Only evaluations
         compute it, and never as the first metric; it may be not-a-number.
+      by_client: Whether evaluations compute it outside of graphs, of each client's
+        `metrics.per_client.Examples`, which its function takes; never as the first metric.
+      reads_scores: Of a `by_client` metric, whether it reads the examples' scores.
     """
 
     name: str
     function: Callable[..., Any]
     higher_is_better: bool
     ranks: bool = False
+    by_client: bool = False
+    reads_scores: bool = False
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a weighted mean of entries."""
+        return not (self.ranks or self.by_client)
 
     @property
     def worst(self) -> float:
@@ -79,6 +89,11 @@ class Task:
       scored_classes: How many classes have a score each; 0 where a `ranks` metric's one score tells
         two apart, or where there is none.
       exports_scores: Whether evaluations give back every example's label and scores.
+      prediction: `outputs -> [batch]`, the class, as in the labels, or the number that a model
+        predicts; None of words and of pictures.
+      label_unit: Of numbers, what 1.0 of a label is in the label's own unit; None of classes.
+      summarized: Metrics (or the loss) but the first whose means a summary has.
+      chooses_by: What candidates and rounds are chosen by; None for the first metric.
       label_names: What labels (of text: token ids) mean, for people: `label_names[label]`. Empty
         if they speak for themselves.
       label_field: The field of an example that holds its class, one number; None if it has none.
@@ -106,6 +121,10 @@ class Task:
     score: Callable[[tf.Tensor], tf.Tensor] | None = None
     scored_classes: int = 0
     exports_scores: bool = False
+    prediction: Callable[[tf.Tensor], tf.Tensor] | None = None
+    label_unit: float | None = None
+    summarized: tuple[Metric, ...] = ()
+    chooses_by: Metric | None = None
     counts: EntryFunction | None = None
     is_real: Callable[[tf.Tensor], tf.Tensor] | None = None
     label_field: str | None = None
@@ -113,7 +132,7 @@ class Task:
     is_own_data: bool = False
 
     def __post_init__(self):
-        if not self.metrics or self.metrics[0].ranks:
+        if not self.metrics or not self.metrics[0].is_mean:
             raise ValueError("A task needs a first metric, and one that is a mean of entries.")
         if self.exports_scores:
             self._check_has_scores()
@@ -149,8 +168,13 @@ class Task:
 
     @property
     def metric(self) -> Metric:
-        """The metric that is reported and that candidates are chosen by."""
+        """The metric that is reported."""
         return self.metrics[0]
+
+    @property
+    def tuning_metric(self) -> Metric:
+        """The metric that candidates and rounds are chosen by."""
+        return self.chooses_by or self.metric
 
     @property
     def splits(self) -> dict[str, Clients]:
@@ -161,6 +185,37 @@ class Task:
     def num_scores(self) -> int:
         """How many scores an example has under one model."""
         return self.scored_classes or 1
+
+    @property
+    def by_client(self) -> tuple[Metric, ...]:
+        """The metrics that are computed of clients' examples."""
+        return tuple(metric for metric in self.metrics if metric.by_client)
+
+    @property
+    def keeps_examples(self) -> bool:
+        """Whether evaluations give back what every candidate says of every example."""
+        return self.exports_scores or bool(self.by_client)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether evaluations keep scores, to export or to compare them."""
+        reads = any(metric.ranks or metric.reads_scores for metric in self.metrics)
+        return self.exports_scores or reads
+
+    @property
+    def num_kept(self) -> int:
+        """How many numbers of an example evaluations keep under one model, see `kept_of`."""
+        return self.num_scores * self.keeps_scores + bool(self.by_client)
+
+    def kept_of(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns what evaluations keep of a batch's outputs, float32 [batch, num_kept]: scores
+        first, if any are kept, and what is predicted last, if a metric reads it.
+        """
+        kept = [self.scores_of(outputs)] if self.keeps_scores else []
+        if self.by_client:
+            assert self.prediction is not None
+            kept.append(tf.cast(self.prediction(outputs), tf.float32)[:, None])
+        return tf.concat(kept, axis=1)
 
     def scores_of(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the scores of a batch's outputs, [batch, num_scores]."""
@@ -187,8 +242,8 @@ class Task:
         if not self.scored_classes and not any(metric.ranks for metric in self.metrics):
             expected = f"a task of labels, such as emnist or vehicle, not {self.dataset}"
             raise UserError(_EXPORT_SCORES, None, expected, "leave it out")
-        if self.scored_classes > _MAX_SCORED_CLASSES:
-            most = f"at most {_MAX_SCORED_CLASSES} classes, as each example has a row for each"
+        if self.scored_classes > MAX_SCORED_CLASSES:
+            most = f"at most {MAX_SCORED_CLASSES} classes, as each example has a row for each"
             expected = f"{most}, not the {self.scored_classes:,} of {self.dataset}"
             raise UserError(_EXPORT_SCORES, None, expected, "leave it out")
 

@@ -89,7 +89,7 @@ class BatchScorer:
             on_client()
             takes_long = time.monotonic() - start > SECONDS
             if (takes_long and self._backend.yields_each_client) or num_done == len(ids):
-                new = client_scores.stack(outputs, self._task.metric.higher_is_better)
+                new = client_scores.arrays_of(self._task, outputs)
                 batch = client_scores.join([batch, new]) if batch else new
                 # Those that took little time are soon scored again.
                 if saved and (takes_long or num_done == BATCH_SIZE):

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from motley_tff.core import candidates, paired
-from motley_tff.core.task import Task
+from motley_tff.core.task import Metric, Task
 from motley_tff.evaluation import parts
+from motley_tff.metrics import per_client
 from motley_tff.metrics.client_values import ClientValues
+from motley_tff.metrics.per_client.examples import ClientExamples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +47,24 @@ class ClientScores:
         )
 
 
-def values_at(task: Task, scores: ClientScores, chosen: np.ndarray) -> ClientValues:
-    """Returns each client's baseline, and the metric at its candidate, int [num_clients]."""
-    values = scores.values[task.metric.name].astype(np.float64)
+def values_at(
+    task: Task, scores: ClientScores, chosen: np.ndarray, metric: Metric | None = None
+) -> ClientValues:
+    """Returns each client's baseline, and the metric at its candidate, int [num_clients]; of the
+    reported metric, which it is by default, also what its differences rest on.
+    """
     evidence: dict[str, Any] = {
         name: at(scores, name, chosen)
         for name in ("delta_se", "num_gained", "num_lost")
-        if name in scores.values
+        if metric is None and name in scores.values
     }
+    metric = metric or task.metric
+    values = scores.values[metric.name].astype(np.float64)
     return ClientValues(
         client_ids=np.array(scores.client_ids),
         baseline=values[:, 0],
         personalized=candidates.take(values, chosen),
-        higher_is_better=task.metric.higher_is_better,
+        higher_is_better=metric.higher_is_better,
         num_evaluation_examples=scores.num_evaluation_examples,
         clusters=scores.clusters,
         groups=known_groups(task, scores.client_ids),
@@ -104,6 +111,45 @@ def stack(outputs: Sequence[Any], higher_is_better: bool) -> dict[str, np.ndarra
         )
         arrays |= {f"curves/{part}/{n}": column for n, column in statistics.items()}
     return arrays
+
+
+def arrays_of(task: Task, outputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Returns `stack` of the outputs of clients' work on a task, with the metrics that are computed
+    of clients' examples, `curves/test/macro_f1`; of what is kept of these, the exported scores.
+    """
+    arrays = stack(outputs, task.metric.higher_is_better)
+    if not task.by_client:
+        return arrays
+    for name in [
+        name for name in arrays if name.startswith("scores/") and name.endswith("/outputs")
+    ]:
+        _, part, _ = name.split("/")
+        labels, kept = arrays[f"scores/{part}/labels"], arrays[name]
+        num_candidates = kept.shape[1] // task.num_kept
+        by_candidate = kept.reshape(len(labels), num_candidates, task.num_kept)
+        scores = by_candidate[..., : task.num_scores] if task.keeps_scores else None
+        examples = ClientExamples(labels, by_candidate[..., -1], scores, task.label_unit or 1.0)
+        arrays |= {
+            f"curves/{part}/{metric.name}": _by_client(
+                metric, examples, arrays[f"num_examples/{part}"]
+            )
+            for metric in task.by_client
+        }
+        if task.exports_scores and scores is not None:
+            arrays[name] = scores.reshape(len(labels), num_candidates * task.num_scores)
+        else:
+            del arrays[name], arrays[f"scores/{part}/labels"]
+    return arrays
+
+
+def _by_client(metric: Metric, examples: ClientExamples, sizes: np.ndarray) -> np.ndarray:
+    """Returns the metric of each client's examples, float32 [num_clients, num_candidates]."""
+    ends = np.cumsum(sizes)
+    values = [
+        per_client.of_client(metric.name, examples.between(end - size, end))
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+    return np.stack(values).astype(np.float32)
 
 
 def _flat(output: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:

@@ -55,6 +55,15 @@ class EvaluationConfig:
         {"finetuning_trainer": "finetune_tuning", "knn_per_trainer": "knn_tuning"},
         everyday="evaluation",
     )
+    metrics: tuple[str, ...] = option(
+        (),
+        "Further metrics: balanced_accuracy, macro_f1, roc_auc; absolute_error, r2 of numbers",
+    )
+    tuning_metric: str | None = option(
+        None,
+        "What candidates and rounds are chosen by on validation data: one of those, loss, or a "
+        "metric of the data set (default: the one that is reported)",
+    )
     include_baseline_candidate: bool | None = option(
         None,
         "Whether the global model itself may be chosen (default: true)",

@@ -76,13 +76,14 @@ def choose(
     """Returns `{split: candidate of each client, int [num_clients]}`.
 
     Args:
-      tuning: `global` takes the candidate with the best mean over validation clients. `per_client`
-        takes the best candidate of each silo on its own validation part.
+      tuning: `global` takes the candidate with the best mean of the tuning metric over validation
+        clients. `per_client` takes the best candidate of each silo on its own validation part.
       include_baseline: Whether the baseline may be chosen.
       accept: Says which clients accept their candidate; the others keep the baseline.
     """
-    valid = scores["valid"].values[task.metric.name]  # [num_clients, num_candidates]
-    best = candidates.choose(valid, task.metric.higher_is_better, tuning, include_baseline)
+    metric = task.tuning_metric
+    valid = scores["valid"].values[metric.name]  # [num_clients, num_candidates]
+    best = candidates.choose(valid, metric.higher_is_better, tuning, include_baseline)
     # One choice for all clients, or one for each silo: all splits list the silos in one order.
     chosen = {split: np.broadcast_to(best, len(scores[split].client_ids)) for split in parts.SPLITS}
     if accept is None:

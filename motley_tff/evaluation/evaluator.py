@@ -115,7 +115,7 @@ class Evaluator:
             held_out = {s: of_rule[s].on(parts.HOLDOUT) for s in parts.SPLITS}
         sizes = scores["main"][split].num_personalization_examples
         values = held_out[split].values if held_out else None
-        return acceptance.accepts(rule, self._task.metric, sizes, values, chosen)
+        return acceptance.accepts(rule, self._task.tuning_metric, sizes, values, chosen)
 
     def _summary_rows(
         self, table: str, scores: Scores, accept: Accept | None = None

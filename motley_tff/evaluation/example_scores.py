@@ -63,7 +63,8 @@ def _examples(
     ):
         is_known = (labels >= 0) | (task.score is None)
         labels = labels[is_known]
-        by_candidate = outputs[is_known].reshape(len(labels), -1, task.num_scores)
+        num_candidates = outputs.shape[1] // task.num_scores
+        by_candidate = outputs[is_known].reshape(len(labels), num_candidates, task.num_scores)
         if task.scored_classes:
             is_of_class = labels[None] == np.arange(task.scored_classes)[:, None]
         else:

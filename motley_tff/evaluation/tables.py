@@ -140,6 +140,8 @@ def summary_row(
         **metrics.summarize(values),
         "reference_mean": np.mean(references) if references else None,
     }
+    for metric in task.summarized:
+        row |= metrics.of_further(metric.name, values_at(task, scores, chosen, metric))
     for name, column in _ood_columns(task, scores, chosen).items():
         finite = column[np.isfinite(column)]
         row[f"{name}_mean"] = np.mean(finite) if len(finite) else None

@@ -199,11 +199,10 @@ class _GroupEvaluator:
         called = ids["test"] if self._is_silo else ids["valid"] + ids["test"]
         outputs = self._outputs(state, called, round_number)
         runs = itertools.product(self._group.settings, self._group.seeds)
-        is_higher = task.metric.higher_is_better
         for run, (setting, seed) in enumerate(runs):
             of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
             splits = ("test",) if self._is_silo else parts.SPLITS
-            arrays = {s: client_scores.stack(of_run[rows[s]], is_higher) for s in splits}
+            arrays = {s: client_scores.arrays_of(task, of_run[rows[s]]) for s in splits}
             scores = {
                 s: client_scores.of_split(task, s, ids[s], arrays[s if s in arrays else "test"])
                 for s in parts.SPLITS

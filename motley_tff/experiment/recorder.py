@@ -202,6 +202,7 @@ class Recorder:
             [metric.name for metric in self._task.metrics[1:]],
             bool(self._config.evaluation.ood_examples),
             self._task.exports_scores,
+            [metric.name for metric in self._task.summarized],
         )
         for name in columns.EVALUATION_TABLES:
             names = columns.names(name, **placeholders)

@@ -19,7 +19,7 @@ from motley_tff.core import algorithm as algorithm_lib, cores, options, partitio
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
-from motley_tff.evaluation import acceptance
+from motley_tff.evaluation import acceptance, further_metrics
 from motley_tff.experiment import (
     constant_prediction,
     loop as loop_lib,
@@ -58,7 +58,7 @@ def run(
     Raises:
       UserError: If the settings do not fit the task, or the directory holds another experiment.
     """
-    task = centralized(task, config)
+    task = prepared(task, config)
     task = attacks.unevaluated(task, config.attack, config.loop.base_random_seed)
     facts = {**check_data(task, directory), **_check_plugins(task, config, directory)}
     warn_of_omissions(task, warn)
@@ -76,6 +76,7 @@ def run(
             data=dict(task.facts),
             metric=task.metric.name,
             higher_is_better=task.metric.higher_is_better,
+            **_tuning(task),
             num_weights=task.model.num_weights,
             constant_prediction=constant_prediction.scores(task),
             own_constant_prediction=constant_prediction.own_scores(task),
@@ -107,8 +108,11 @@ def run(
     directory.write_record(status="finished", reason=None)
 
 
-def centralized(task: Task, config: RunConfig) -> Task:
-    """Returns the task with its examples where the algorithm wants them."""
+def prepared(task: Task, config: RunConfig) -> Task:
+    """Returns the task with its examples where the algorithm wants them, and what evaluations score
+    and export.
+    """
+    task = further_metrics.with_metrics(task, config.loop.evaluation)
     limit = config.backend.memory_limit_gb * 1e9
     if config.algorithm.card.is_central:
         task = partition.centralize(task, limit, commandline.raise_if_ended)
@@ -144,6 +148,14 @@ def check_data(task: Task, directory: run_directory.RunDirectory) -> dict[str, A
     clients = {"number": len(task.train), "sha256": ids}
     directory.check_same("clients", clients, "clients")
     return {"data_files": digests, "clients": clients}
+
+
+def _tuning(task: Task) -> dict[str, Any]:
+    """Returns what a record says of the metric that chooses, if it is not the reported one."""
+    metric = task.chooses_by
+    return {} if metric is None else {
+        "tuning_metric": metric.name, "tuning_higher_is_better": metric.higher_is_better
+    }  # fmt: skip
 
 
 def warn_of_omissions(task: Task, warn: Callable[[str], None]) -> None:

@@ -1,5 +1,8 @@
 """What a run's `summary.csv` says of its last evaluation, or of its best."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from motley_tff.core import candidates
 from motley_tff.core.errors import UserError
 from motley_tff.experiment.run_directory import RunDirectory
@@ -13,11 +16,19 @@ def last(directory: RunDirectory) -> list[dict[str, str]]:
     return [row for row in rows if row["round"] == rows[-1]["round"]]
 
 
-def selected(directory: RunDirectory, higher_is_better: bool) -> list[dict[str, str]]:
+def selected(directory: RunDirectory) -> list[dict[str, str]]:
     """Returns the rows of the evaluation best on validation clients, of equals the first."""
     rows = _summary_rows(directory)
-    best = candidates.best_round(rows, higher_is_better)
+    best = candidates.best_round(rows, *chosen_by(directory.record))
     return [row for row in rows if row["round"] == best]
+
+
+def chosen_by(record: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """Returns (whether higher is better, the metric) of what chooses rounds, by a run's record; no
+    metric for the reported one.
+    """
+    metric = record.get("tuning_metric")
+    return record["higher_is_better" if metric is None else "tuning_higher_is_better"], metric
 
 
 def rounds(directory: RunDirectory) -> list[str]:

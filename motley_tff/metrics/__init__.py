@@ -75,6 +75,17 @@ def summarize(values: client_values.ClientValues) -> dict[str, float]:
     }
 
 
+def of_further(name: str, values: client_values.ClientValues) -> dict[str, float]:
+    """Returns what `summary.csv` says of a further metric: means, and who is in none."""
+    return {
+        f"num_unscored_{name}": int(np.sum(~values.is_scored)),
+        f"baseline_num_diverged_{name}": int(np.sum(values.has_diverged("baseline"))),
+        f"num_diverged_{name}": int(np.sum(values.has_diverged("personalized"))),
+        f"baseline_{name}_mean": statistics.mean(values, "baseline"),
+        f"personalized_{name}_mean": statistics.mean(values, "personalized"),
+    }
+
+
 def of_way(way: str, label: str | None, values: client_values.ClientValues) -> dict[str, Any]:
     """Returns what `summary.csv` says of silos' values under one way to choose candidates."""
     return {

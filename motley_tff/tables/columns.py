@@ -111,8 +111,8 @@ OPTIONAL = frozenset(
 def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     """Returns a table's columns, in the order of the file; `values` are `placeholder=its values`.
 
-    One without values stands for no column. `ood` and `scores` are there or not: their one value
-    is "".
+    One without values stands for no column. `ood`, `scores` and `tuning` are there or not: their
+    one value is "".
     """
     in_order: list[str] = []
     for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
@@ -127,17 +127,19 @@ def of_task(
     further: Sequence[str] = (),
     with_ood: bool = False,
     with_scores: bool = False,
+    summarized: Sequence[str] = (),
 ) -> dict[str, Sequence[str]]:
     """Returns the placeholders' values in an evaluation's tables.
 
     In the setting `cross_silo` there are both ways of choosing a candidate, in `cross_device` none;
-    `further` are the task's metrics but the first.
+    `further` are the task's metrics but the first, `summarized` those whose means a summary has.
     """
     return {
         "way": WAYS if setting == "cross_silo" else (),
         "further": further,
         "ood": [""] if with_ood else [],
         "scores": [""] if with_scores else [],
+        "summarized": summarized,
     }
 
 
@@ -158,7 +160,7 @@ def find(table: str, name: str) -> Column | None:
 
 def _shown(column: Column) -> str:
     """Returns a name without the placeholders that stand for nothing."""
-    return re.sub("<ood>|<scores>", "", column.name)
+    return re.sub("<ood>|<scores>|<tuning>", "", column.name)
 
 
 def documentation() -> str:

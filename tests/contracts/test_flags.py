@@ -77,6 +77,8 @@ REACHES = (
     Reaches("--export_scores", "scores", None, _KNN_PER, (
         "--dataset_name=vehicle", "--train_batch_size=256")),
     Reaches("--hurt_margin=0.5", "summary", "hurt_margin"),
+    Reaches("--metrics=macro_f1", "summary", "personalized_macro_f1_mean"),
+    Reaches("--tuning_metric=loss", "summary", "personalized_loss_mean"),
     # finetuning_trainer, and what knn_per_trainer shares with it.
     Reaches("--finetune_tuning=per_client", "clients", "candidate", beside=(
         "--finetune_learning_rate=0.05,0.5,2",)),

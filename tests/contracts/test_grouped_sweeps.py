@@ -24,7 +24,10 @@ from trainers import config
 
 SIZES = {100: (4, 3), 1100: (3, 6)}
 COMMON = {"total_rounds": "1", "train_batch_size": "3", "client_learning_rate": "0.25"}
-TUNING = {"finetune_max_epochs": "1", "finetune_learning_rate": "0.25"}
+TUNING = {
+    "finetune_max_epochs": "1", "finetune_learning_rate": "0.25",
+    "metrics": "balanced_accuracy", "tuning_metric": "macro_f1",
+}  # fmt: skip
 # Few steps; and relations that the first round has learned.
 OF_ALGORITHM = {
     "hypcluster": {"num_clusters": "2", "num_warmstart_fedavg_rounds": "1"},
@@ -94,3 +97,6 @@ def test_a_group_is_its_trainers(name, tmp_path):
         alone_numbers = of_split[list(columns.STATISTICS)].astype(float).tolist()
         assert numbers == pytest.approx(alone_numbers, rel=1e-5, abs=1e-6, nan_ok=True)
         assert row["candidate"] == str(of_split["candidate"])
+        if tuning:
+            tuned = float(row[f"{of_split['split']}_personalized_tuning_mean"])
+            assert tuned == pytest.approx(of_split["personalized_macro_f1_mean"], rel=1e-5)

@@ -77,3 +77,49 @@ def test_a_tasks_examples_are_all_parts_of_all_clients():
     sizes = {i: len(x["target"]) for i, x in data_checks.task_examples(school).items()}
     assert sizes == dict(school.train.sizes)
     assert set(school.train.fetch("school_000")) == {*splits.SPLITS}
+
+
+def _clients(num_clients=4, rows=10, **columns):
+    """Returns a table's cells by client; columns are functions of (client, row of it)."""
+    return {
+        f"c{i}": {
+            name: np.array([cell(i, j) for j in range(rows)], object)
+            for name, cell in columns.items()
+        }
+        for i in range(num_clients)
+    }
+
+
+def test_columns_that_rarely_mean_anything():
+    words = ("came back", "saw us today", "is well again")
+    clients = _clients(
+        y=lambda i, j: str(j % 2), age=lambda i, j: str(20 + (i * j * 7) % 11),
+        visit=lambda i, j: str(j + 1), row=lambda i, j: str(10 * i + j),
+        customer=lambda i, j: f"C{(i * 10 + j) * 7919 % 9973}", clinic=lambda i, j: f"Clinic {i}",
+        note=lambda i, j: f"{words[j % 3]} {chr(97 + i)} {j}",
+    )  # fmt: skip
+    rows, identifiers, names, texts, flag = data_checks.columns_to_ignore(clients, "y", ("old",))
+    assert rows.endswith(": visit, row") and identifiers.endswith(": customer")
+    assert names.endswith(": clinic") and texts.endswith(": note")
+    assert flag.endswith("--ignore_columns=old,visit,row,customer,clinic,note")
+
+
+def test_columns_that_mean_something_are_not_mentioned():
+    clients = _clients(
+        y=lambda i, j: str(i * 10 + j), age=lambda i, j: str(20 + (i * j * 7) % 11),
+        colour=lambda i, j: ("red", "light blue")[j % 2], price=lambda i, j: f"{i}.{j}",
+        same=lambda i, j: "a",
+    )  # fmt: skip
+    assert data_checks.columns_to_ignore(clients, "y") == []
+    few = _clients(2, 3, y=lambda i, j: "a", visit=lambda i, j: str(j))
+    assert data_checks.columns_to_ignore(few, "y") == []
+
+
+def test_how_many_there_are_of_each_class():
+    clients = _clients(3, 4, y=lambda i, j: "rare" if i == j == 0 else "no")
+    (line,) = data_checks.class_counts(clients, "y")
+    assert line.endswith("no 11 (92%, in 3), rare 1 (8%, in 1)")
+    numbers = {"a": {"label": np.array([0, 1, 1, -1])}}
+    (line,) = data_checks.class_counts(numbers, "label", ("cat", "dog"))
+    assert line.endswith("dog 2 (50%, in 1), cat 1 (25%, in 1), -1 1 (25%, in 1)")
+    assert data_checks.class_counts({}, "y") == data_checks.class_counts(clients, None) == []

@@ -54,6 +54,54 @@ def test_devices_are_scaled_by_training_clients_alone():
             assert len(fetched) == parts
 
 
+def test_dates_become_numbers():
+    """A column of days is as one of numbers, up to a shift."""
+    start = pd.Timestamp("2024-01-25")
+    when = [(start + pd.Timedelta(days=i)).strftime("%d/%m/%Y") for i in range(40)]
+    task = _task(_frame(when=when), date_format="day_first")
+    assert task.facts["date_columns_in_days_since_1970"] == ["when"]
+    features = _of(task, "train", "train", "features")
+    for values in features.values():  # x counts rows, too.
+        np.testing.assert_allclose(values[:, 1], values[:, 0], rtol=1e-5)
+    plain = _task(_frame(when=[str(i) for i in range(40)]))
+    np.testing.assert_allclose(_of(plain, "train", "train", "features")["c1"], features["c1"], 1e-5)
+    with refused("date_format", "day_first", "a column of dates"):
+        _task(_frame(), date_format="day_first")
+
+
+def test_one_flag_leaves_out_all_that_is_refused():
+    frame = _frame(name=[f"name {i}" for i in range(40)], old=["a"] * 40, when=["31.1.2024"] * 40)
+    ignored = {"ignore_columns": ("old",)}
+    with refused("column 'name'", "40 different", advice="ignore_columns") as caught:
+        _task(frame, **ignored)
+    assert caught.value.advice.endswith("=old,name,when")
+    _task(frame, ignore_columns=("old", "name", "when"))
+    named = ("x", "name")
+    with refused("column 'name'", "40 different", advice="feature_columns"):
+        _task(frame, feature_columns=named)
+
+
+def test_few_clients_are_advised_to_be_silos():
+    advice = "cross_silo"
+    with refused("", "2 clients", advice=advice):
+        _task(_frame(num_clients=2))
+    alone = pd.concat([_frame(2), _frame(9, rows=1).assign(who=[f"s{i}" for i in range(9)])])
+    with refused("", "no valid client", advice=advice):
+        _task(alone.reset_index(drop=True))
+    # Silos could not be split, either.
+    with refused("", "no valid client", advice="add clients"):
+        _task(_frame(num_clients=10, rows=1))
+
+
+@pytest.mark.parametrize(("num_clients", "setting"), [(19, None), (20, None), (19, "cross_silo")])
+def test_below_twenty_devices_there_is_a_note(num_clients, setting):
+    frame = _frame(num_clients=num_clients, rows=8)
+    task = datasets.create("table", data=frame, client="who", label="y", setting=setting)
+    notes = [note for note in task.facts.get("notes", ()) if "--setting=cross_silo" in note]
+    assert len(notes) == (num_clients == 19 and setting is None)
+    assert all("(15), choose settings (2) and are reported (2)" in note for note in notes)
+
+
 def test_columns_that_are_ignored_predict_nothing():
     names = [f"name {i}" for i in range(40)]
     task = _task(_frame(name=names, z=["1", "2"] * 20), ignore_columns=("name", "x"))
@@ -333,6 +381,11 @@ def test_numbers_with_a_word_among_them_are_not_taken_for_classes():
             {"finding": "1,600 classes, such as 'k0'", "expected": "1,000"},
         ),
         ({"when": ["2024-01-31"] * 40}, {}, {"finding": "dates,", "advice": "time_column"}),
+        (
+            {"when": ["31.01.2024"] * 40},
+            {},
+            {"finding": "dates,", "advice": "day_first for numbers"},
+        ),
         (
             {"note": [f"note {i}" for i in range(40)]},
             {},

@@ -207,6 +207,33 @@ def test_a_model_that_blows_up_in_the_server_step_is_an_error(few, tmp_path):
     assert not (tmp_path / "x" / "summary.csv").exists()
 
 
+def test_another_metric_chooses_the_candidate_and_the_round(few, tmp_path, capsys):
+    """What it says of a resumed run, too, it reads from the tables."""
+    flags = (
+        "--total_rounds=4", "--rounds_per_evaluation=2", "--reported_round=best",
+        "--metrics=balanced_accuracy", "--tuning_metric=macro_f1", "--finetune_tuning=global",
+        "--finetune_learning_rate=0.1,1,3",
+    )  # fmt: skip
+    few(tmp_path, "tuned", *flags)
+    printed = capsys.readouterr().out
+    summary = programs.table(tmp_path, "tuned", "summary")
+    valid = summary[summary.split == "valid"]
+    best = valid.loc[valid.personalized_macro_f1_mean.idxmax()]
+    assert f"after round {best['round']} (the best" in printed and "chosen by macro_f1" in printed
+    lines = [line.split() for line in printed.splitlines()]
+    (test,) = summary[(summary.split == "test") & (summary["round"] == best["round"])].itertuples()
+    for metric in ("balanced_accuracy", "macro_f1"):
+        means = (getattr(test, f"{model}_{metric}_mean") for model in ("baseline", "personalized"))
+        assert [metric, "test", *(f"{mean:.5g}" for mean in means)] in [line[:4] for line in lines]
+    clients = programs.table(tmp_path, "tuned", "clients")
+    own = clients[(clients.split == "valid") & (clients["round"] == best["round"])]
+    assert own.personalized_macro_f1.mean() == pytest.approx(best.personalized_macro_f1_mean)
+    before = (tmp_path / "tuned" / "summary.csv").read_bytes()
+    few(tmp_path, "tuned", *flags)
+    assert capsys.readouterr().out.strip() in printed  # Without the bar.
+    assert (tmp_path / "tuned" / "summary.csv").read_bytes() == before
+
+
 @pytest.mark.parametrize("flag", ["--finetune_every=2", "--reported_round=best"])
 def test_the_reported_round_may_be_the_best_one(few, tmp_path, capsys, flag):
     """The rate is too large, so that the model gets worse; both ways to choose are there."""

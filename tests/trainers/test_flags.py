@@ -57,7 +57,7 @@ def test_flags_of_one_data_set_reach_it():
         "setting": "cross_silo", "client_column": "c", "label_column": "l", "label_kind": "numbers",
         "text_column": "t", "time_column": "d", "image_size": 32, "model": "mlp",
         "feature_columns": ("a", "b"), "categorical_columns": ("b",), "model_sizes": (64, 32),
-        "ignore_columns": ("n",),
+        "ignore_columns": ("n",), "date_format": "day_first",
         "missing_values": ("NA", "-9"), "delimiter": ";", "decimal": ",",
     }  # fmt: skip
     texts = {n: ",".join(map(str, v)) if isinstance(v, tuple) else v for n, v in expected.items()}

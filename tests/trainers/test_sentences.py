@@ -222,3 +222,11 @@ def test_a_run_says_them(tmp_path, capsys):
         flags = ("--total_rounds=0", "--backend=sequential", "--finetune_max_epochs=1")
         run(tmp_path, "all", *flags, "--noinclude_baseline_candidate")
         assert "the best epoch, 1, is the last one tried: more epochs" in capsys.readouterr().out
+
+
+def test_a_rare_class_is_told_of():
+    constants = {sentences.ONE_CONSTANT: {"valid": 0.5, "test": 0.87}}
+    (line,) = sentences.rare_classes(constants)
+    assert "87%" in line and "--metrics=balanced_accuracy" in line
+    assert sentences.rare_classes({sentences.ONE_CONSTANT: {"test": 0.7}}) == []
+    assert sentences.rare_classes({}) == []

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from datasets.options import MISSING_WORDS, DataOptions
-from datasets.readers import rows, users_table
+from datasets.readers import dates, rows, users_table
 from motley_tff.core import options as options_lib
 from tests.errors import refused
 
@@ -264,13 +264,13 @@ def test_clients_are_text_without_blanks_around():
 
 
 def _times(*cells):
-    return rows.times(pd.Series(cells, name="when"), MISSING_WORDS)
+    return dates.times(pd.Series(cells, name="when"), MISSING_WORDS)
 
 
 def test_times_are_numbers_or_iso_dates():
     assert _times("3", "1", "2").tolist() == [3.0, 1.0, 2.0]
-    dates = _times("2024-03-31", "2024-03-31T12:00:00", "2023-12-31T23:59:59+02:00")
-    assert np.argsort(dates).tolist() == [2, 0, 1]
+    times = _times("2024-03-31", "2024-03-31T12:00:00", "2023-12-31T23:59:59+02:00")
+    assert np.argsort(times).tolist() == [2, 0, 1]
     with refused("column 'when'", "'31.3.2024' in row 3", "2024-03-31"):
         _times("2024-03-31", "31.3.2024")
     with refused("column 'when'", "1 of 2 rows, the first in row 2", advice="time_column"):

@@ -182,6 +182,8 @@ def changed(old, new):
          {"finding": "a second algorithm"}),
         (GRID + "paper:\n  personalized_mean: [a, 2]\n", "line 11 personalized_mean",
          {"expected": "[mean, std over seeds]"}),
+        (changed("lambda:", "tuning_metric: [loss, accuracy]\n  lambda:"), "line 8 --tuning_metric",
+         {"expected": "one for all runs", "advice": "fixed"}),
         (GRID + "choose_by: test\n", "line 10 choose_by",
          {"finding": "test", "expected": "personalized, baseline, nothing"}),
         (GRID + "  - 3: [\n", "line 10", {"finding": "no YAML"}),

@@ -129,9 +129,10 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "algorithm", "total_rounds", "rounds_per_evaluation", "rounds_per_checkpoint",
         "reported_round", "finetune_every", "finetune_tuning", "knn_tuning",
         "include_baseline_candidate", "num_warmstart_fedavg_rounds", "warmstart_fraction",
-        "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin",
+        "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin", "metrics",
+        "tuning_metric",
         "categorical_columns", "client_column", "decimal", "delimiter", "feature_columns",
-        "ignore_columns",
+        "ignore_columns", "date_format",
         "label_column", "label_kind", "missing_values", "model", "model_sizes", "setting",
         "time_column",
     }  # fmt: skip

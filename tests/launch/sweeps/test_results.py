@@ -158,6 +158,24 @@ def test_chosen_by_the_baseline():
     assert results.best_point(plans.Plan(of_nothing, 2), rows) is None
 
 
+def test_chosen_by_another_metric(directory):
+    """Its means, of which higher is better, choose the last point; the reported ones the second."""
+    runs = [plans.SweepRun(point, seed) for point in range(3) for seed in PLAN.seeds]
+    rows = []
+    for run, value, f1 in zip(runs, VALUES, (1, 1, 2, 2, 3, 3), strict=True):
+        table_rows = [
+            {**row, "baseline_f1_mean": "0", "personalized_f1_mean": str(f1)}
+            for row in summary(*value)
+        ]
+        rows.append(results.of_run(run, table_rows, "mse", False, (True, "f1")))
+    assert results.best_point(PLAN, rows) == 2
+    folder = directory(rows)
+    results.write(folder, PLAN)
+    (first, *_) = table(folder / "sweep.csv")
+    assert (first["tuning_metric"], first["valid_personalized_tuning_mean"]) == ("f1", "1")
+    assert set(first) - set(GRID.grid) == set(columns.names("sweep", tuning=[""]))
+
+
 def test_a_mean_that_is_not_finite_is_a_failure():
     row = results.of_run(plans.SweepRun(0, 100), summary("", 3), "mse", False)
     assert row["status"] == "failed" and "not finite" in row["reason"]
