@@ -199,25 +199,14 @@ def test_ci_calls_the_test_command_of_the_readme():
 
 
 @pytest.mark.slow
-def test_the_python_examples_run(tmp_path, monkeypatch):
-    """After two rounds of the hundred. An algorithm of one's own at strength 0 is FedAvg."""
-    first, own = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_the_python_example_runs(tmp_path, monkeypatch):
+    """After two rounds of the hundred."""
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(first.replace("=100", "=2"), names)
+    exec(example.replace("=100", "=2"), names)
     assert names["result"].directory is None
     assert (tmp_path / "results" / "fedavg" / "summary.csv").exists()
-    exec(own, names)
-    means = [
-        names["motley"].run(names["task"], algorithm, rounds=2).summary.baseline_mean.tolist()
-        for algorithm in (
-            names["fedavg"],
-            names["RidgeFedAvg"](strength=0.0),
-            names["RidgeFedAvg"](strength=1.0),
-        )
-    ]
-    # A stack of FedAvg's clients is one product; those of an algorithm of one's own are mapped.
-    assert means[0] == pytest.approx(means[1], rel=1e-6) and means[0] != pytest.approx(means[2])
 
 
 def test_every_algorithm_is_named():
