@@ -278,6 +278,11 @@ def _settings(config: RunConfig, whole: RunConfig, task: Task) -> dict[str, Any]
         )
     for name in ("backend.tff_workers", "loop.num_generated"):  # These decide no number.
         del settings[name]
+    evaluation = dict(settings["loop.evaluation"])
+    for name in ("metrics", "tuning_metric"):  # Runs of before do not have these.
+        if not evaluation[name]:
+            del evaluation[name]
+    settings["loop.evaluation"] = evaluation
     options = task.facts.get("arguments", {})
     return settings | {
         "algorithm": whole.algorithm_name,

@@ -273,6 +273,22 @@ def _clients(**columns):
     return pd.DataFrame({**rows, **columns})
 
 
+def test_runs_of_before_have_no_further_metrics(tmp_path):
+    """So one that asks for none goes on, and one that asks for some does not."""
+    task = dataclasses.replace(_SILOS, prediction=lambda outputs: outputs, label_unit=1.0)
+    _run(tmp_path, task=task)
+    flags = json.loads((tmp_path / "run" / "run.json").read_text())["flags"]
+    assert not {"metrics", "tuning_metric"} & flags["loop.evaluation"].keys()
+    further = motley.EvaluationConfig(metrics=("absolute_error",), tuning_metric="loss")
+    with refused("run", "loop.evaluation"):
+        _run(tmp_path, task=task, evaluation=further)
+    result = _run(tmp_path, task=task, evaluation=further, experiment_name="further")
+    # The shared model goes from 0 to (2 * 0.15 + 0.3) / 3 = 0.2; silos' numbers are 1, 2 and 3.
+    baseline = result.clients.set_index(["split", "client_id"]).baseline_absolute_error
+    assert baseline["test"].tolist() == pytest.approx([1.3, 2.8])
+    assert result.summary.personalized_loss_mean.notna().all()
+
+
 def test_clients_are_drawn_those_that_lose_most_first():
     matplotlib.use("agg")
     result = motley.Result(*[_clients()] * 5, {}, None)

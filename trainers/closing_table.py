@@ -32,6 +32,7 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     (test,) = (row for row in rows if row["split"] == "test")
     lines = sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
+    lines += sentences.nothing_to_choose_by(rows, record.get("tuning_metric"))
     further = _further_metrics(rows)
     if metric == "accuracy" and not further:
         lines += sentences.rare_classes(constants)

@@ -95,6 +95,20 @@ def worse_than_nothing(
     return lines
 
 
+def nothing_to_choose_by(rows: _Rows, metric: str | None) -> list[str]:
+    """Returns a warning where no validation client has a value of the metric that chooses, if it is
+    not the reported one, of rows of `summary.csv`.
+    """
+    (valid,) = (row for row in rows if row["split"] == "valid")
+    if metric is None or valid[f"personalized_{metric}_mean"]:
+        return []
+    first = valid["candidate"]
+    return [
+        f"warning: no validation client has a value of {metric}, and it chose nothing: {first} is "
+        "the first candidate; give another --tuning_metric"
+    ]
+
+
 def rare_classes(constants: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Returns a sentence where one class has most examples, and accuracy hides the others, by
     the `constants` of `worse_than_nothing`.

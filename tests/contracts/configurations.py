@@ -18,9 +18,15 @@ from motley_tff.experiment.config import RunConfig
 from trainers.algorithm_flags import ExperimentOptions
 
 TRAINERS = (*algorithms.DEFAULTS, "generative_trainer")
+# {field: its flag} of evaluations of what has classes or numbers.
+_NOT_OF_GENERATORS = {
+    "personalization_fractions": "personalization_fraction",
+    "metrics": "metrics",
+    "tuning_metric": "tuning_metric",
+}
 # {field: why a trainer has no flag for it}, or `trainer: field`.
 _WITHOUT_FLAG = {
-    "generative_trainer: loop.evaluation.personalization_fractions": "refused",
+    **{f"generative_trainer: loop.evaluation.{field}": "refused" for field in _NOT_OF_GENERATORS},
     **{f"{t}: warm_start": "trains no clusters" for t in TRAINERS if t != "hypcluster_trainer"},
 }
 # Flags that are no field of a run's configuration.
@@ -80,6 +86,8 @@ _VALUES: dict[str, Any] = {
     "batch_size": 1,
     "probing_epochs": 0,
     "sparsity": 1.0,
+    "metrics": ("macro_f1",),
+    "tuning_metric": "loss",
 }
 
 
@@ -130,7 +138,7 @@ def parameters(config: RunConfig) -> list[Change]:
 
 def is_no_field(trainer: str, flag: str) -> bool:
     """Returns whether a flag is none of a run's configuration, or a trainer refuses it."""
-    is_refused = trainer == "generative_trainer" and flag == "personalization_fraction"
+    is_refused = trainer == "generative_trainer" and flag in _NOT_OF_GENERATORS.values()
     return is_refused or flag in _WITHOUT_FIELD
 
 

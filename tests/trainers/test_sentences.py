@@ -230,3 +230,15 @@ def test_a_rare_class_is_told_of():
     assert "87%" in line and "--metrics=balanced_accuracy" in line
     assert sentences.rare_classes({sentences.ONE_CONSTANT: {"test": 0.7}}) == []
     assert sentences.rare_classes({}) == []
+
+
+def test_a_metric_that_chose_nothing_is_told_of():
+    rows = [
+        {"split": "valid", "candidate": "0", "personalized_roc_auc_mean": ""},
+        {"split": "test", "candidate": "0", "personalized_roc_auc_mean": "0.5"},
+    ]
+    (line,) = sentences.nothing_to_choose_by(rows, "roc_auc")
+    assert "roc_auc" in line and "0 is the first" in line and "--tuning_metric" in line
+    rows[0]["personalized_roc_auc_mean"] = "0.25"
+    assert sentences.nothing_to_choose_by(rows, "roc_auc") == []
+    assert sentences.nothing_to_choose_by(rows, None) == []

@@ -74,6 +74,20 @@ def test_which_round_is_reported(tmp_path, flags, second, expected):
     assert runs.find([str(path)]).runs[0].round == expected
 
 
+def test_the_round_that_another_metric_chooses(tmp_path):
+    flags = {"reported_round": "best", "tuning_metric": "loss"}
+    path = written.run(tmp_path, "one", "fedavg+finetuning", CLIENTS, flags=flags)
+    _two_rounds(path, first=0.5, second=0.9)
+    summary = (
+        "round,split,personalized_loss_mean,num_diverged_loss\n10,valid,0.1,0\n20,valid,0.2,0\n"
+    )
+    (path / "summary.csv").write_text(summary)
+    record = json.loads((path / "run.json").read_text())
+    tuning = {"tuning_metric": "loss", "tuning_higher_is_better": False}
+    (path / "run.json").write_text(json.dumps(record | tuning))
+    assert runs.find([str(path)]).runs[0].round == 10
+
+
 def test_a_sweep_and_its_best_runs(tmp_path):
     rows = [
         {"lambda": x, "name": "x", "base_random_seed": 1, "status": status, "reason": ""}
