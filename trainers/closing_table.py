@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motley_tff.experiment import summaries
+from motley_tff.experiment import run_directory, summaries
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import text_tables
 from trainers import config, sentences
@@ -26,7 +26,8 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
         title += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
     constants = _constants(record, rows)
     (test,) = (row for row in rows if row["split"] == "test")
-    lines = sentences.values_that_do_not_exist(rows)
+    lines = sentences.chosen_rates(record.get(run_directory.RATES, {}))
+    lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
     first = [directory.table(name) for name in ("summary", "clients", "candidates", "rounds")]
     others = sorted(set(directory.path.glob("*.csv")) - set(first))  # Of flags: sizes.csv, say.

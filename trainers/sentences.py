@@ -5,6 +5,7 @@ Cells of clients that are unscored, or whose model diverged, are empty (`metrics
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,28 @@ _OF_ALL = {
 _NO_ERROR = 1e-6  # Cells have nine digits.
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
+
+
+def chosen_rates(chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence for each learning rate that a run chose itself, and one where the best is
+    at the edge of what was tried; see `experiment.rate_probe.choose`.
+    """
+    lines = []
+    for field, probe in chosen.items():
+        name = f"{field.removesuffix('_optimizer')} learning rate"
+        tried = [f"{rate:g}: {'diverged' if loss is None else f'{loss:.4g}'}"
+                 for rate, loss in probe["tried"]]  # fmt: skip
+        lines.append(
+            f"{name} {probe['chosen']:g}, chosen on {probe['clients']} training clients by the "
+            f"loss on held-out examples after {probe['rounds']} rounds ({', '.join(tried)})"
+        )
+        first, *_, last = (rate for rate, _ in probe["tried"])
+        if probe["best"] in (first, last):
+            lines.append(
+                f"the best {name}, {probe['best']:g}, is the last one tried: rates beyond it may "
+                f"be better (--{name.replace(' ', '_')})"
+            )
+    return lines
 
 
 def values_that_do_not_exist(rows: _Rows) -> list[str]:

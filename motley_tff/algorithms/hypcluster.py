@@ -323,7 +323,7 @@ class _ClusterServer:
 
     def __init__(self, k: int, params: HypCluster, is_shared: tuple[bool, ...]):
         self._k, self._params, self._is_shared = k, params, is_shared
-        self._optimizer = build_optimizer(params.server_optimizer)
+        self._optimizer = build_optimizer(params.server)
 
     def initialize(self, specs):
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])

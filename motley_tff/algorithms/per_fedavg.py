@@ -70,7 +70,7 @@ class PerFedAvg(SiloAlgorithm):
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns FedAvg's work with the gradient at the adapted weights."""
-        optimizer, trained = build_optimizer(self.client_optimizer), self.trained_layers(task)
+        optimizer, trained = build_optimizer(self.client), self.trained_layers(task)
         rate = self.personal.learning_rate
 
         def local_step(client: fedavg.FedAvgClient, batch: Batch) -> fedavg.FedAvgClient:
