@@ -70,6 +70,7 @@ class HypCluster(fedavg.FedAvg):
         paper_row="HypCluster / IFCA",
         takes_rows=True,
     )
+    tries_alone: ClassVar[bool] = True
     num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100, everyday="training")
     steps_empty_clusters: bool = option(
         False,

@@ -58,6 +58,7 @@ class SiloAlgorithm(fedavg.FedAvg):
     Its state starts anew every round. A rate of None is the clients', times `default_share`.
     """
 
+    tries_alone: ClassVar[bool] = True
     default_share: ClassVar[float] = 1.0
     personal_optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", None),

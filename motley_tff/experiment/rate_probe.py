@@ -4,7 +4,8 @@ At most 40 training clients and 2,400 of their examples, drawn once, are the sam
 client's examples is held out. A rate is tried by up to 20 rounds of FedAvg (FedSGD, if that is what
 trains) from the run's first weights, each with five clients of the sample, under the run's
 optimizers, epochs and batches. Its loss is the mean over the sample's clients of that on their
-held-out examples.
+held-out examples. For an algorithm with a model for each client, or for clients that are alike,
+eight clients of the sample train alone instead, in 20 rounds each, and are scored on their own.
 
 Rates are tried a decade apart, and on while the best is the first or the last one; then those
 half a decade to its left and right. Of these the best is taken, or the next smaller one where that
@@ -18,7 +19,7 @@ test clients are not looked at.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from motley_tff.experiment.progress import Progress
 
 Nest = Any
 _CLIENTS, _EXAMPLES, _HELD_OUT = 40, 2400, 0.25
-_ROUNDS, _COHORT = 20, 5
+_ROUNDS, _COHORT, _ALONE = 20, 5, 8
 # Where it begins, in powers of ten, and how many more decades it may go to either side.
 _START, _ADAPTIVE_START, _MORE_DECADES = (-2, -1, 0), (-3, -2, -1), 2
 _BATCH_SIZE = 256  # Bounds memory only.
@@ -69,12 +70,12 @@ def choose(task: Task, config: RunConfig, progress: Progress) -> dict[str, dict[
     if sample is None:
         return {}
     task = dataclasses.replace(task, train=sample, drop_remainder=False, max_train_examples=None)
-    rounds = min(_ROUNDS, config.loop.total_rounds or config.warm_start.total_rounds)
     algorithm, results = config.algorithm.probe(), dict[str, dict[str, Any]]()
     for name in names:
         optimizer = getattr(algorithm, name)
         is_adaptive = optimizer.at(1.0).total_gain is None
-        trainings = _Trainings(task, algorithm, name, rounds, seed)
+        is_alone = config.algorithm.tries_alone
+        trainings = _Trainings(task, algorithm, name, is_alone, seed)
         losses = _search(trainings.losses, is_adaptive, progress)
         best, chosen = _choice(losses)
         if chosen is None:  # All diverged: the run will say so of the default.
@@ -85,8 +86,8 @@ def choose(task: Task, config: RunConfig, progress: Progress) -> dict[str, dict[
             "chosen": chosen,
             "best": best,
             "tried": [[r, mean if math.isfinite(mean) else None] for r, mean in means.items()],
-            "rounds": rounds,
-            "clients": len(sample),
+            "rounds": _ROUNDS,
+            "clients": len(losses[chosen]),
         }
     return results
 
@@ -163,9 +164,9 @@ def _choice(losses: Mapping[float, np.ndarray]) -> tuple[float, float | None]:
 class _Trainings:
     """Short trainings that differ in one rate, which is traced: they are compiled once."""
 
-    def __init__(self, task: Task, algorithm: FedAvg, name: str, rounds: int, seed: int):
+    def __init__(self, task: Task, algorithm: FedAvg, name: str, is_alone: bool, seed: int):
         self._task, self._is_client = task, name == "client_optimizer"
-        self._rounds, self._seed = rounds, seed
+        self._is_alone, self._seed = is_alone, seed
         optimizers = {name: getattr(algorithm, name).at(1.0)}
         if self._is_client and algorithm.server_optimizer.learning_rate is None:
             optimizers["server_optimizer"] = _PLAIN_MEAN
@@ -181,26 +182,35 @@ class _Trainings:
         where it diverged.
         """
         ids = self._task.train.ids
+        if self._is_alone:
+            return np.concatenate([self._trained(rate, [[i]] * _ROUNDS, [i]) for i in ids[:_ALONE]])
+        streams = (
+            random_streams.generator(self._seed, "rate_probe", 1, number)
+            for number in range(_ROUNDS)
+        )
+        cohorts = [[ids[i] for i in s.permutation(len(ids))[:_COHORT]] for s in streams]
+        return self._trained(rate, cohorts, ids)
+
+    def _trained(
+        self, rate: float, cohorts: Sequence[Sequence[str]], scored: Sequence[str]
+    ) -> np.ndarray:
+        """Returns the held-out losses of some clients after a round of each cohort."""
         weights, optimizer, states = self._process.initialize()
         if self._is_client:
             state = (*weights[:-1], tf.constant(rate, tf.float32)), optimizer, states
         else:
             state = weights, _scaled(optimizer, rate), states
-        for number in range(1, self._rounds + 1):
-            stream = random_streams.generator(self._seed, "rate_probe", 1, number)
-            cohort = stream.permutation(len(ids))[:_COHORT]
+        for number, cohort in enumerate(cohorts, 1):
             key = random_streams.key(self._seed, "rate_probe", 2, number)
-            round_ = base.Round(number, tuple(ids[i] for i in cohort), key)
             try:
-                state, _ = self._process.next(state, [round_])
+                state, _ = self._process.next(state, [base.Round(number, tuple(cohort), key)])
             except base.DivergedError:
-                return np.full(len(ids), np.inf)
+                return np.full(len(scored), np.inf)
             commandline.raise_if_ended()
-        return self._held_out(state[0][:-1] if self._is_client else state[0])
+        return self._held_out(state[0][:-1] if self._is_client else state[0], scored)
 
-    def _held_out(self, weights: Nest) -> np.ndarray:
-        clients = self._task.train
-        parts = [clients.fetch(client_id)["held_out"] for client_id in clients.ids]
+    def _held_out(self, weights: Nest, ids: Sequence[str]) -> np.ndarray:
+        parts = [self._task.train.fetch(client_id)["held_out"] for client_id in ids]
         sizes = [len(next(iter(part.values()))) for part in parts]
         pooled = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         outputs = [
@@ -211,7 +221,7 @@ class _Trainings:
         owners = np.repeat(np.arange(len(sizes)), sizes)
         totals = np.bincount(owners, sums.astype(np.float64))
         numbers = np.bincount(owners, counts.astype(np.float64))
-        losses = totals[numbers > 0] / numbers[numbers > 0]
+        losses = np.divide(totals, numbers, out=np.zeros(len(ids)), where=numbers > 0)
         return np.where(np.isfinite(losses), losses, np.inf)
 
     def _losses_in_graph(self, weights: Nest, examples: Nest) -> tuple[tf.Tensor, tf.Tensor]:
