@@ -6,7 +6,7 @@ from typing import Any
 
 from motley_tff.experiment import run_directory, summaries
 from motley_tff.experiment.run_directory import RunDirectory
-from motley_tff.files import text_tables
+from motley_tff.files import csv_files, text_tables
 from trainers import config, sentences
 
 _HEADER = ("split", "clients", "candidate", "baseline", "personalized", "% hurt (95% interval)")
@@ -79,6 +79,9 @@ def _on_clients(
         tried = sentences.last_tried(clients, labels)
         if sentences.nobody_changed(clients):
             reason = sentences.unchanged(clients, labels, evaluation.acceptance[0])
+    if (path := directory.table("rounds")).exists():
+        losses = [float(row["train_loss"] or "nan") for row in csv_files.read(path)]
+        tried += sentences.still_falling(losses)
     if settings.selects_round:
         tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
     num_clusters = getattr(settings.run.algorithm, "num_clusters", 1)

@@ -44,6 +44,8 @@ _OF_ALL = {
     FREQUENT_WORD: "a client's own most frequent word",
 }
 _NO_ERROR = 1e-6  # Cells have nine digits.
+# When a training loss still falls: over so many rounds, by such a share, and so many errors.
+_FEWEST_ROUNDS, _NOTABLE_FALL, _ERRORS = 4, 0.05, 2.0
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
 
@@ -234,6 +236,22 @@ def _ends(tried: Sequence[float], kind: candidate_labels.Kind) -> set[float]:
     if kind == "rate":
         return {min(tried), max(tried)} if len({*tried}) > 1 else set()
     return {max(tried)} - ({1.0} if kind == "coefficient" else set()) if tried else set()
+
+
+def still_falling(losses: Sequence[float]) -> list[str]:
+    """Returns a sentence where the training loss, of all rounds in order, fell over the last fifth
+    of the rounds, from that before, by more than a twentieth and more than chance.
+    """
+    size = len(losses) // 5
+    if size < _FEWEST_ROUNDS:
+        return []
+    before, last = np.array(losses[-2 * size : -size]), np.array(losses[-size:])
+    fall, error = before.mean() - last.mean(), np.sqrt((before.var() + last.var()) / size)
+    if not fall > max(_NOTABLE_FALL * abs(before.mean()), _ERRORS * error):
+        return []
+    percent = 100 * fall / before.mean()
+    return [f"the training loss still fell by {percent:.0f}% over the last fifth of the rounds: "
+            "more may be better (--total_rounds)"]  # fmt: skip
 
 
 def last_round(evaluated: Sequence[str], best: str) -> list[str]:

@@ -28,6 +28,23 @@ def test_rates_that_a_run_chose_are_named_with_all_that_it_tried():
 
 
 @pytest.mark.parametrize(
+    ("before", "last", "said"),
+    [
+        ([1.0] * 4, [0.9] * 4, "fell by 10% over"),
+        ([1.0] * 4, [0.96] * 4, None),
+        ([1.0] * 4, [1.1] * 4, None),
+        # 1 and 0.9, of which either is 0.5 more or less: the error is 0.35.
+        ([0.5, 1.5, 0.5, 1.5], [0.4, 1.4, 0.4, 1.4], None),
+        ([1.0] * 3, [0.5] * 3, None),  # Too few.
+        ([1.0] * 4, [0.9, 0.9, 0.9, float("nan")], None),
+    ],
+)
+def test_a_loss_that_still_falls_asks_for_more_rounds(before, last, said):
+    lines = sentences.still_falling([9.0] * 3 * len(last) + before + last)
+    assert [said in line for line in lines] == [True] * (said is not None)
+
+
+@pytest.mark.parametrize(
     ("row", "higher_is_better", "word", "expected"),
     [
         (_row("4.48", "0.0124"), False, None, ("global", "4.48")),
