@@ -152,7 +152,7 @@ def _command(
     if trainer not in TRAINERS:
         raise UserError(str(run), f"a run of {trainer}", f"one of {', '.join(TRAINERS)}")
     # A flag that is given may be refused where its default is not: one of another optimizer's.
-    defaults = config.default_flags(trainer)
+    defaults = config.default_flags(trainer, str(record["flags"].get("dataset_name")))
     arguments = {
         **{k: v for k, v in record["flags"].items() if k not in defaults or v != defaults[k]},
         **_places(record),

@@ -58,6 +58,8 @@ class Result:
       summary: Means over clients, a row per evaluation and split.
       rounds: A row per training round.
       candidates: Each client's score of each candidate.
+      learning_rates: Rates of training that nobody gave and that were tried, see
+        `experiment.rate_probe`: columns `optimizer`, `learning_rate`, `loss`, `is_chosen`.
       others: `{table: frame}` of what only some settings leave, such as `sizes`.
       directory: Where the files are; None if none were asked for.
       files: `{name: content}` of the tables and `run.json`, where there is no directory.
@@ -68,6 +70,7 @@ class Result:
     summary: pd.DataFrame
     rounds: pd.DataFrame
     candidates: pd.DataFrame
+    learning_rates: pd.DataFrame
     others: Mapping[str, pd.DataFrame]
     directory: pathlib.Path | None
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
@@ -218,7 +221,7 @@ def run(
         )
         stack.callback(directory.close)
         run_config(task, config, directory, reporter or progress_bars.of_notebook())
-        result = _result(directory.path, is_kept=root_output_dir is not None)
+        result = _result(directory, is_kept=root_output_dir is not None)
     return result  # noqa: RET504 - the stack may swallow, says its type
 
 
@@ -271,11 +274,12 @@ def run_config(
 def _settings(config: RunConfig, whole: RunConfig, task: Task) -> dict[str, Any]:
     """Returns what decides the numbers, as `run.json` has it: `{dotted name: value}`."""
     settings = whole.settings()
-    # Runs of before have its rate as it was given, which may be none.
-    if isinstance(config.algorithm, SiloAlgorithm):
-        settings["algorithm.personal_optimizer"] = plain(
-            dataclasses.asdict(config.algorithm.personal_optimizer)
-        )
+    # With the rate that was given, which may be none: of runs of before, and where some are tried.
+    as_given = ["personal_optimizer"] * isinstance(config.algorithm, SiloAlgorithm)
+    as_given += config.algorithm.tried_optimizers if task.is_own_data else ()
+    for field in as_given:
+        optimizer = dataclasses.asdict(getattr(config.algorithm, field))
+        settings[f"algorithm.{field}"] = plain(optimizer)
     for name in ("backend.tff_workers", "loop.num_generated"):  # These decide no number.
         del settings[name]
     evaluation = dict(settings["loop.evaluation"])
@@ -293,7 +297,8 @@ def _settings(config: RunConfig, whole: RunConfig, task: Task) -> dict[str, Any]
     }
 
 
-def _result(path: pathlib.Path, is_kept: bool) -> Result:
+def _result(directory: run_directory.RunDirectory, is_kept: bool) -> Result:
+    path = directory.path
     for name in ("summary", "rounds", "candidates"):
         if not (path / f"{name}.csv").exists():
             advice = "move the folder away, or choose another experiment_name"
@@ -307,6 +312,7 @@ def _result(path: pathlib.Path, is_kept: bool) -> Result:
         summary=frames.pop("summary"),
         rounds=frames.pop("rounds"),
         candidates=frames.pop("candidates"),
+        learning_rates=_learning_rates(directory.record.get(run_directory.RATES, {})),
         others=frames,
         directory=path if is_kept else None,
         files={} if is_kept else {p.name: p.read_bytes() for p in _files(path)},
@@ -316,3 +322,14 @@ def _result(path: pathlib.Path, is_kept: bool) -> Result:
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
     """Returns what a report reads of a run's directory."""
     return [*sorted(path.glob("*.csv")), path / "run.json"]
+
+
+def _learning_rates(chosen: Mapping[str, Any]) -> pd.DataFrame:
+    import pandas as pd  # It takes 0.4 s.
+
+    rows = [
+        (field.removesuffix("_optimizer"), rate, loss, rate == tried["chosen"])
+        for field, tried in chosen.items()
+        for rate, loss in tried["tried"]
+    ]
+    return pd.DataFrame(rows, columns=["optimizer", "learning_rate", "loss", "is_chosen"])

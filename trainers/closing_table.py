@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motley_tff.experiment import summaries
+from motley_tff.experiment import run_directory, summaries
 from motley_tff.experiment.run_directory import RunDirectory
-from motley_tff.files import text_tables
+from motley_tff.files import csv_files, text_tables
 from motley_tff.tables import columns
 from trainers import config, sentences
 
@@ -30,7 +30,8 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
         title += f"; noise added to a round's sum: {noise:.3g} times the clipping norm"
     constants = _constants(record, rows)
     (test,) = (row for row in rows if row["split"] == "test")
-    lines = sentences.values_that_do_not_exist(rows)
+    lines = sentences.chosen_rates(record.get(run_directory.RATES, {}))
+    lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
     lines += sentences.nothing_to_choose_by(rows, record.get("tuning_metric"))
     further = _further_metrics(rows)
@@ -103,6 +104,9 @@ def _on_clients(
         tried = sentences.last_tried(clients, labels)
         if sentences.nobody_changed(clients):
             reason = sentences.unchanged(clients, labels, evaluation.acceptance[0])
+    if (path := directory.table("rounds")).exists():
+        losses = [float(row["train_loss"] or "nan") for row in csv_files.read(path)]
+        tried += sentences.still_falling(losses)
     if settings.selects_round:
         tried += sentences.last_round(summaries.rounds(directory), rows[0]["round"])
     num_clusters = getattr(settings.run.algorithm, "num_clusters", 1)

@@ -12,7 +12,7 @@ from absl import flags
 import datasets
 from datasets.options import DataOptions, GeneratorOptions
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import FineTuning
+from motley_tff.algorithms import FedAvg, FineTuning
 from motley_tff.core import errors, options
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import config as configs, defaults
@@ -68,7 +68,7 @@ def read(trainer: str) -> Config:
     is_own_data = data.dataset_name in datasets.USERS_DATA
     whole = defaults.resolve(run, setting, is_own_data=is_own_data)
     whole.check()
-    stands_for = _stands_for()
+    stands_for = _stands_for() | _published_rates(trainer, data.dataset_name)
     if isinstance(whole.personalization, FineTuning):
         rates = whole.personalization.rates
         stands_for["finetune_learning_rate"] = [f"{rate:g}" for rate in rates]
@@ -90,10 +90,10 @@ def read(trainer: str) -> Config:
     )
 
 
-def default_flags(trainer: str) -> dict[str, Any]:
-    """Returns a trainer's flags where they are not given, as `run.json` has them."""
+def default_flags(trainer: str, dataset: str) -> dict[str, Any]:
+    """Returns a trainer's flags on a data set where they are not given, as `run.json` has them."""
     known = {name: defined.flag.default for name, defined in algorithm_flags.make(trainer).items()}
-    return _filled_in(known, _stands_for())
+    return _filled_in(known, _stands_for() | _published_rates(trainer, dataset))
 
 
 def _stands_for() -> dict[str, Any]:
@@ -105,6 +105,15 @@ def _stands_for() -> dict[str, Any]:
         "include_baseline_candidate": includes_baseline,
         "clients_per_train_round": configs.DEVICES_A_ROUND,
     }
+
+
+def _published_rates(trainer: str, dataset: str) -> dict[str, float]:
+    """Returns what rates of training stand for that are not given, where none are tried out."""
+    client, server = FedAvg().client.learning_rate, FedAvg().server.learning_rate
+    if trainer == "generative_trainer":  # Each generator has a clients' rate of its own.
+        return {"server_learning_rate": server}
+    is_own_data = dataset in datasets.USERS_DATA
+    return {} if is_own_data else {"client_learning_rate": client, "server_learning_rate": server}
 
 
 def _filled_in(values: Mapping[str, Any], stands_for: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Cells of clients that are unscored, or whose model diverged, are empty (`metrics
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +46,32 @@ _OF_ALL = {
 # From this share of the examples on one class hides the others.
 _MOST = 0.8
 _NO_ERROR = 1e-6  # Cells have nine digits.
+# When a training loss still falls: over so many rounds, by such a share, and so many errors.
+_FEWEST_ROUNDS, _NOTABLE_FALL, _ERRORS = 4, 0.05, 2.0
 # How many of the clients that are worse off the closing sentence names.
 _NAMED_CLIENTS = 5
+
+
+def chosen_rates(chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence for each learning rate that a run chose itself, and one where the best is
+    at the edge of what was tried; see `experiment.rate_probe.choose`.
+    """
+    lines = []
+    for field, probe in chosen.items():
+        name = f"{field.removesuffix('_optimizer')} learning rate"
+        tried = [f"{rate:g}: {'diverged' if loss is None else f'{loss:.4g}'}"
+                 for rate, loss in probe["tried"]]  # fmt: skip
+        lines.append(
+            f"{name} {probe['chosen']:g}, chosen on {probe['clients']} training clients by the "
+            f"loss on held-out examples after {probe['rounds']} rounds ({', '.join(tried)})"
+        )
+        first, *_, last = (rate for rate, _ in probe["tried"])
+        if probe["best"] in (first, last):
+            lines.append(
+                f"the best {name}, {probe['best']:g}, is the last one tried: rates beyond it may "
+                f"be better (--{name.replace(' ', '_')})"
+            )
+    return lines
 
 
 def values_that_do_not_exist(rows: _Rows) -> list[str]:
@@ -238,6 +263,22 @@ def _ends(tried: Sequence[float], kind: candidate_labels.Kind) -> set[float]:
     if kind == "rate":
         return {min(tried), max(tried)} if len({*tried}) > 1 else set()
     return {max(tried)} - ({1.0} if kind == "coefficient" else set()) if tried else set()
+
+
+def still_falling(losses: Sequence[float]) -> list[str]:
+    """Returns a sentence where the training loss, of all rounds in order, fell over the last fifth
+    of the rounds, from that before, by more than a twentieth and more than chance.
+    """
+    size = len(losses) // 5
+    if size < _FEWEST_ROUNDS:
+        return []
+    before, last = np.array(losses[-2 * size : -size]), np.array(losses[-size:])
+    fall, error = before.mean() - last.mean(), np.sqrt((before.var() + last.var()) / size)
+    if not fall > max(_NOTABLE_FALL * abs(before.mean()), _ERRORS * error):
+        return []
+    percent = 100 * fall / before.mean()
+    return [f"the training loss still fell by {percent:.0f}% over the last fifth of the rounds: "
+            "more may be better (--total_rounds)"]  # fmt: skip
 
 
 def last_round(evaluated: Sequence[str], best: str) -> list[str]:

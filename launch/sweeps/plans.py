@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import datasets
@@ -19,7 +19,7 @@ import motley_tff
 from datasets.options import DataOptions, Setting
 from launch.sweeps import grids
 from motley_tff import algorithms
-from motley_tff.algorithms import FineTuning
+from motley_tff.algorithms import FedAvg, FineTuning, OptimizerConfig
 from motley_tff.backends import choice, run_groups
 from motley_tff.core import options
 from motley_tff.core.errors import UserError
@@ -267,7 +267,23 @@ def is_grouped(grid: grids.Grid) -> bool:
         and (grid.fixed.get("total_rounds") != "0" or "num_warmstart_fedavg_rounds" in grid.fixed)
         and {*map(optimizer_flags.first_name, flags)} <= known
         and _has_small_models(values)
+        and _has_rates(grid, trained, flags)
     )
+
+
+def _has_rates(grid: grids.Grid, trained: Sequence[type[FedAvg]], flags: Collection[str]) -> bool:
+    """Returns whether a grid gives all rates that are else tried out, by each run's trainer."""
+    if grid.dataset not in datasets.USERS_DATA:
+        return True
+    name = "server_optimizer"
+    servers = grid.grid.get(name, (grid.fixed.get(name, FedAvg().server.name),))
+    tried = {
+        optimizer
+        for kind in trained
+        for server in servers
+        for optimizer in kind(server_optimizer=OptimizerConfig(server)).tried_optimizers
+    }
+    return {name.replace("_optimizer", "_learning_rate") for name in tried} <= {*flags}
 
 
 def _has_small_models(values: Sequence[tuple[str, str]]) -> bool:

@@ -24,12 +24,17 @@ class TrainingAlgorithm:
         sets that.
       is_personalized: Whether its models are of a kind that clients can make their own.
       tunes_rates: Whether clients may fine-tune its model at several rates.
+      tries_rates: Whether its rates are tried out where nobody has published any.
+      tries_alone: Whether by clients that train alone, as it has a model for each, or for those
+        that are alike: what is best for one model of all says little where clients contradict.
     """
 
     card: ClassVar[Card]
     tuning: ClassVar[candidates.Tuning] = "global"
     is_personalized: ClassVar[bool] = True
     tunes_rates: ClassVar[bool] = True
+    tries_rates: ClassVar[bool] = True
+    tries_alone: ClassVar[bool] = False
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> Any:
         """Returns the algorithm with those of its own defaults that depend on another value.

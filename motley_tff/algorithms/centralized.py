@@ -23,6 +23,11 @@ class Centralized(fedavg.FedAvg):
         "centralized", "Centralized", ("finetuning_trainer", "knn_per_trainer"), is_central=True
     )
 
+    @property
+    def tried_optimizers(self) -> tuple[str, ...]:
+        """The one client's alone."""
+        return ("client_optimizer",)
+
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns central training; a ValueError if there is more than one training client."""
         if len(task.train) != 1:

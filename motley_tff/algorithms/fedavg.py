@@ -32,6 +32,9 @@ from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.options import MAX_BATCH_SIZE, option
 from motley_tff.core.task import Task
 
+_CLIENT_RATE, _SERVER_RATE = 0.1, 1.0
+_IF_OWN_DATA = "of your own data several are tried on training clients"
+
 
 @dataclasses.dataclass(frozen=True)
 class FedAvg(TrainingAlgorithm):
@@ -39,8 +42,11 @@ class FedAvg(TrainingAlgorithm):
 
     Attributes:
       card: Its names, the trainers that offer it, and what it can be combined with.
-      client_optimizer: The clients' optimizer; its state starts anew every round.
-      server_optimizer: The server's; its state is kept over rounds.
+      client_optimizer: The clients' optimizer; its state starts anew every round. Without a rate
+        it has 0.1, or, on a user's data, the one that `experiment.rate_probe` chooses.
+      server_optimizer: The server's; its state is kept over rounds. Without a rate it has 1; on a
+        user's data that with which it takes the clients' whole mean change or, of adaptive ones,
+        the one that is chosen.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
     """
@@ -50,10 +56,16 @@ class FedAvg(TrainingAlgorithm):
         takes_rows=True,
     )  # fmt: skip
     client_optimizer: OptimizerConfig = optimizer_option(
-        OptimizerConfig("sgd", 0.1), "client", "clients'"
+        OptimizerConfig("sgd"),
+        "client",
+        "clients'",
+        rate_meaning=f"default: {_CLIENT_RATE:g}; {_IF_OWN_DATA}",
     )
     server_optimizer: OptimizerConfig = optimizer_option(
-        OptimizerConfig("sgd", 1.0), "server", "server's"
+        OptimizerConfig("sgd"),
+        "server",
+        "server's",
+        rate_meaning=f"default: {_SERVER_RATE:g}; for adam and other adaptive ones {_IF_OWN_DATA}",
     )
     train_epochs: int = option(
         1, "Local epochs a round", lower=1, upper=10_000, everyday="training"
@@ -63,6 +75,49 @@ class FedAvg(TrainingAlgorithm):
         lower=1, upper=MAX_BATCH_SIZE,
         everyday="training",
     )  # fmt: skip
+
+    @property
+    def client(self) -> OptimizerConfig:
+        """The clients' optimizer, with a rate."""
+        return self.client_optimizer.or_rate(_CLIENT_RATE)
+
+    @property
+    def server(self) -> OptimizerConfig:
+        """The server's optimizer, with a rate."""
+        return self.server_optimizer.or_rate(_SERVER_RATE)
+
+    @property
+    def tried_optimizers(self) -> tuple[str, ...]:
+        """The fields of the optimizers whose good rates depend on the data."""
+        is_adaptive = self.server.total_gain is None
+        return ("client_optimizer", "server_optimizer")[: 1 + is_adaptive]
+
+    def with_rates(self, tries: bool) -> FedAvg:
+        """Returns the algorithm with rates that were not given.
+
+        Args:
+          tries: Leave those without a rate that are then tried out; the server takes the clients'
+            whole mean change.
+        """
+        whole = dataclasses.replace(
+            self, client_optimizer=self.client, server_optimizer=self.server
+        )
+        if not tries or not self.tries_rates:
+            return whole
+        gain = self.server_optimizer.at(1.0).total_gain
+        if gain is not None:
+            server = self.server_optimizer.or_rate(round(1.0 / gain, 9))
+            whole = dataclasses.replace(whole, server_optimizer=server)
+        tried = {name: getattr(self, name) for name in self.tried_optimizers}
+        return dataclasses.replace(whole, **tried)
+
+    def probe(self) -> FedAvg:
+        """Returns what a few rounds are trained by to try out rates: plain FedAvg, whatever else
+        the algorithm does.
+        """
+        return FedAvg(
+            self.client_optimizer, self.server_optimizer, self.train_epochs, self.train_batch_size
+        )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm from these first weights of the server, or raises as `check`."""
@@ -74,13 +129,13 @@ class FedAvg(TrainingAlgorithm):
             name=self.card.name,
             initial_weights=tuple(initial_weights),
             work=self.client_work(task),
-            server_optimizer=build_optimizer(self.server_optimizer),
+            server_optimizer=build_optimizer(self.server),
             communicated=Communicated(sent, sent),
         )
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns what a client does in a round."""
-        optimizer, trained = build_optimizer(self.client_optimizer), self.trained_layers(task)
+        optimizer, trained = build_optimizer(self.client), self.trained_layers(task)
 
         def init(weights: Weights, client_state: Nest, client: Client) -> FedAvgClient:
             """Returns a client at the server's weights; FedAvg's clients keep no state."""

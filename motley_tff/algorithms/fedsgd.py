@@ -39,6 +39,15 @@ class FedSgd(fedavg.FedAvg):
         takes_rows=True,
     )  # fmt: skip
 
+    @property
+    def tried_optimizers(self) -> tuple[str, ...]:
+        """The server's alone."""
+        return ("server_optimizer",)
+
+    def probe(self) -> FedSgd:
+        """Returns FedSGD."""
+        return self
+
     def client_work(self, task: Task) -> ClientWork:
         """Returns a client's round: a step adds a batch's gradients up."""
 

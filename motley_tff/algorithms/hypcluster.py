@@ -70,6 +70,7 @@ class HypCluster(fedavg.FedAvg):
         paper_row="HypCluster / IFCA",
         takes_rows=True,
     )
+    tries_alone: ClassVar[bool] = True
     num_clusters: int = option(1, "Models, k; 1 is FedAvg", lower=1, upper=100, everyday="training")
     steps_empty_clusters: bool = option(
         False,
@@ -323,7 +324,7 @@ class _ClusterServer:
 
     def __init__(self, k: int, params: HypCluster, is_shared: tuple[bool, ...]):
         self._k, self._params, self._is_shared = k, params, is_shared
-        self._optimizer = build_optimizer(params.server_optimizer)
+        self._optimizer = build_optimizer(params.server)
 
     def initialize(self, specs):
         specs_of_one = tuple(tf.TensorSpec(s.shape[1:], s.dtype) for s in specs[0])

@@ -67,7 +67,7 @@ class MrMtl(SiloAlgorithm):
         A rate that is a tensor (of several runs in one call) is not looked at: their builder is
         also called with each run's number.
         """
-        server, gain = self.server_optimizer, self.server_optimizer.total_gain
+        server, gain = self.server, self.server.total_gain
         if not isinstance(server.learning_rate, int | float):
             return
         if gain is not None and math.isclose(gain, 1.0, rel_tol=1e-6):
@@ -109,7 +109,7 @@ class MrMtl(SiloAlgorithm):
             PersonalTraining(start, trainer.step, contribution=contribution, replaces_fedavg=True),
             # What is sent has the form of what comes back; of the places the server sends none.
             shared=(model, np.zeros(num_silos, np.float32)),
-            shared_optimizer=_MrMtlServer(build_optimizer(self.server_optimizer), num_examples),
+            shared_optimizer=_MrMtlServer(build_optimizer(self.server), num_examples),
         )
         return dataclasses.replace(built, global_model=lambda weights: weights[0])
 

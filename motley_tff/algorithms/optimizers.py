@@ -42,13 +42,13 @@ class OptimizerConfig:
 
     Attributes:
       name: A key of `PARAMETERS`.
-      learning_rate: At least 0 (a tensor where several runs are trained at once; None where an
-        algorithm has a default).
+      learning_rate: At least 0 (a tensor where several runs are trained at once; None where it is
+        not given: an algorithm has a default, or a run tries some).
       parameters: The optimizer's own, by TFF's argument names; those left out keep TFF's defaults.
     """
 
     name: str
-    learning_rate: Any
+    learning_rate: Any = None
     parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -67,6 +67,14 @@ class OptimizerConfig:
         if self.name in ("sgd", "momentum"):
             return self.learning_rate / (1.0 - self.momentum)
         return None
+
+    def or_rate(self, rate: float) -> OptimizerConfig:
+        """Returns it with this rate, if it has none."""
+        return self if self.learning_rate is not None else self.at(rate)
+
+    def at(self, rate: Any) -> OptimizerConfig:
+        """Returns it with this rate."""
+        return dataclasses.replace(self, learning_rate=rate)
 
 
 def optimizer_option(

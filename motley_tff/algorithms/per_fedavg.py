@@ -43,6 +43,7 @@ class PerFedAvg(SiloAlgorithm):
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.
     default_share: ClassVar[float] = 0.1
+    tries_alone: ClassVar[bool] = False  # Clients keep no model.
     tunes_rates: ClassVar[bool] = False  # Training adapts at the rate of fine-tuning.
     adaptation_epochs: int = option(
         5, "Most epochs of per_fedavg's adaptation", lower=1, upper=1000, trainers=("mtl_trainer",)
@@ -70,7 +71,7 @@ class PerFedAvg(SiloAlgorithm):
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns FedAvg's work with the gradient at the adapted weights."""
-        optimizer, trained = build_optimizer(self.client_optimizer), self.trained_layers(task)
+        optimizer, trained = build_optimizer(self.client), self.trained_layers(task)
         rate = self.personal.learning_rate
 
         def local_step(client: fedavg.FedAvgClient, batch: Batch) -> fedavg.FedAvgClient:

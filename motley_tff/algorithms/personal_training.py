@@ -58,6 +58,7 @@ class SiloAlgorithm(fedavg.FedAvg):
     Its state starts anew every round. A rate of None is the clients', times `default_share`.
     """
 
+    tries_alone: ClassVar[bool] = True
     default_share: ClassVar[float] = 1.0
     personal_optimizer: OptimizerConfig = optimizer_option(
         OptimizerConfig("sgd", None),
@@ -72,11 +73,13 @@ class SiloAlgorithm(fedavg.FedAvg):
         """The optimizer of the silos' own models, with its rate."""
         if self.personal_optimizer.learning_rate is not None:
             return self.personal_optimizer
-        rate = self.default_share * self.client_optimizer.learning_rate
+        rate = self.default_share * self.client.learning_rate
         return dataclasses.replace(self.personal_optimizer, learning_rate=rate)
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> SiloAlgorithm:
-        """Returns the algorithm with its personal rate."""
+        """Returns the algorithm with its personal rate, once the clients' is known."""
+        if self.client_optimizer.learning_rate is None:
+            return self
         return dataclasses.replace(self, personal_optimizer=self.personal)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
@@ -359,7 +362,7 @@ class SharedLayers:
             initial_state=self.own(self._initial),
             personal_model=lambda weights, state: self.joined(weights[1], state),
             shared=layers,
-            shared_optimizer=build_optimizer(params.server_optimizer) if layers else None,
+            shared_optimizer=build_optimizer(params.server) if layers else None,
         )
 
 

@@ -58,7 +58,7 @@ class PFedMe(SiloAlgorithm):
             return 0.5 * self.regularization * learning.squared_distance(theta, copy)
 
         trainer = self.trainer(task, penalty)
-        pull = self.client_optimizer.learning_rate * self.regularization
+        pull = self.client.learning_rate * self.regularization
 
         def step(personal: Personal, batch: Batch, base: Any) -> Personal:
             """Moves theta towards the local copy, which is what will be sent, and that after it."""

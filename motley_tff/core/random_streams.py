@@ -23,6 +23,7 @@ STREAMS = (
     "local_training",
     "partition",
     "personalization",
+    "rate_probe",
     "synthetic_data",
     "warm_start",
 )

@@ -199,7 +199,7 @@ class WarmStartConfig:
 
     def algorithm(self, clusters: FedAvg) -> FedAvg:
         """Returns the FedAvg of the warm start, which has what it does not set of the clusters."""
-        client, server = clusters.client_optimizer, clusters.server_optimizer
+        client, server = clusters.client, clusters.server
         parameters = dict(server.parameters)
         if self.server_adam_epsilon is not None:
             parameters["epsilon"] = self.server_adam_epsilon

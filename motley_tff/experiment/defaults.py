@@ -21,7 +21,8 @@ def resolve(
 ) -> RunConfig:
     """Returns the configuration of a run with nothing left that another value decides.
 
-    What is not None stays as it is: to resolve twice is to resolve once.
+    What is not None stays as it is: to resolve twice is to resolve once. Of a user's data those
+    rates of training are left at None that `rate_probe` then chooses.
 
     Args:
       config: What was given.
@@ -37,7 +38,9 @@ def resolve(
     personalization = _personalization(config, setting)
     if isinstance(personalization, FineTuning):
         personalization = personalization.with_rates(is_own_data, config.algorithm.tunes_rates)
-    algorithm = config.algorithm.with_defaults(personalization, loop.total_rounds)
+    trains = loop.total_rounds > 0 or warm_start.total_rounds > 0
+    algorithm = config.algorithm.with_rates(is_own_data and trains)
+    algorithm = algorithm.with_defaults(personalization, loop.total_rounds)
     if isinstance(personalization, FineTuning):
         size = personalization.batch_size or algorithm.train_batch_size
         personalization = dataclasses.replace(personalization, batch_size=size).named()

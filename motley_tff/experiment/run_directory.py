@@ -27,6 +27,8 @@ from motley_tff.files import csv_files
 
 # Beside generated pictures: those that clients train on.
 CLIENTS_PICTURES = "clients.npz"
+# In `run.json`: how rates that nobody gave were chosen, see `rate_probe.choose`.
+RATES = "chosen_rates"
 _EXPERIMENT_NAME = errors.name("experiment_name")
 _OTHER = f"choose another {_EXPERIMENT_NAME}"
 _LOCK = ".lock"
@@ -37,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Of what is read again; the rest is for people.
 _KINDS = {
     "seconds": float, "status": str, "metric": str, "backend": str, "backend_reason": str,
-    "results_version": int,
+    "results_version": int, RATES: dict,
 }  # fmt: skip
 # Earlier versions recorded these, which decide nothing: `--v` is absl's short `--verbosity`, and
 # Python's `run` has no argument for the others.

@@ -22,8 +22,10 @@ from motley_tff.core.task import Task
 from motley_tff.evaluation import acceptance, further_metrics
 from motley_tff.experiment import (
     constant_prediction,
+    defaults,
     loop as loop_lib,
     progress,
+    rate_probe,
     recorder,
     run_directory,
     warm_start,
@@ -68,6 +70,7 @@ def run(
     check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
+    config, rates = _chosen_rates(task, config, directory, reporter)
     with _open_backend(task, config.backend, loop, warn) as (backend, reason):
         directory.write_record(
             status="running",
@@ -82,6 +85,7 @@ def run(
             own_constant_prediction=constant_prediction.own_scores(task),
             **({} if noise is None else {"dp_added_noise": noise}),
             configuration=dataclasses.replace(config, loop=loop).settings(),
+            **({run_directory.RATES: rates} if rates else {}),
             **facts,
         )
         try:
@@ -106,6 +110,28 @@ def run(
                 directory.write_record(status="stopped", reason=f"{type(error).__name__}: {error}")
             raise
     directory.write_record(status="finished", reason=None)
+
+
+def _chosen_rates(
+    task: Task,
+    config: RunConfig,
+    directory: run_directory.RunDirectory,
+    reporter: progress.Progress,
+) -> tuple[RunConfig, dict[str, Any]]:
+    """Returns (the configuration with all its rates, how those that nobody gave were chosen); a
+    resumed run has them in its record.
+    """
+    rates: dict[str, Any] = {}
+    if rate_probe.rate_free(config):
+        rates = directory.record.get(run_directory.RATES) or rate_probe.choose(
+            task, config, reporter
+        )
+        algorithm = rate_probe.with_rates(config.algorithm, rates)
+        chosen = dataclasses.replace(config, algorithm=algorithm)
+        # Where none could be tried, the published ones.
+        config = defaults.resolve(chosen, task.setting, len(task.train))
+        config.check()
+    return config, rates
 
 
 def prepared(task: Task, config: RunConfig) -> Task:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg
+from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import errors, options
 from motley_tff.core.algorithm import Algorithm, Communicated
 from motley_tff.core.client_work import Batch, Pass
@@ -27,6 +28,7 @@ class GenerativeAlgorithm(fedavg.FedAvg):
     """
 
     is_personalized: ClassVar[bool] = False
+    tries_rates: ClassVar[bool] = False  # Each has published ones.
     train_batch_size: int = options.with_default(fedavg.FedAvg, "train_batch_size", 32)
     train_steps: int | None = option(
         None,
@@ -47,13 +49,14 @@ class GenerativeAlgorithm(fedavg.FedAvg):
             name = options.name_of(self, "train_epochs")
             raise UserError(name, self.train_epochs, expected, "leave one of them out")
 
+    @property
+    def client(self) -> OptimizerConfig:
+        """The clients' optimizer, with its own or its published rate."""
+        return self.client_optimizer.or_rate(type(self).client_optimizer.learning_rate)
+
     def with_defaults(self, personalization: Any, total_rounds: int) -> GenerativeAlgorithm:
         """Returns the generator with its published rate and, of adam, betas."""
-        optimizer, published = self.client_optimizer, type(self).client_optimizer
-        rate = optimizer.learning_rate
-        optimizer = dataclasses.replace(
-            optimizer, learning_rate=published.learning_rate if rate is None else rate
-        )
+        optimizer, published = self.client, type(self).client_optimizer
         if optimizer.name == published.name:
             parameters = {**published.parameters, **optimizer.parameters}
             optimizer = dataclasses.replace(optimizer, parameters=parameters)

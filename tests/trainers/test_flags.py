@@ -45,7 +45,7 @@ def test_optimizer_flags_are_the_optimizers_parameters():
     [("finetuning_trainer", PUBLISHED), ("hypcluster_trainer", HYPCLUSTER)],
 )
 def test_published_flags_keep_names_and_defaults(trainer, published):
-    defaults = {"experiment_name": None, **config.default_flags(trainer)}
+    defaults = {"experiment_name": None, **config.default_flags(trainer, "emnist")}
     assert {name: defaults[name] for name in published} == published
 
 

@@ -12,6 +12,38 @@ def _row(baseline, personalized, **others):
     return {"split": "test", "baseline_mean": baseline, "personalized_mean": personalized, **others}
 
 
+def test_rates_that_a_run_chose_are_named_with_all_that_it_tried():
+    probe = {"chosen": 0.1, "best": 0.3, "rounds": 20, "clients": 40}
+    tried = [[0.01, 1.25], [0.1, 0.5], [0.3, 0.4999999], [1.0, None]]
+    (line,) = sentences.chosen_rates({"client_optimizer": {**probe, "tried": tried}})
+    assert line == (
+        "client learning rate 0.1, chosen on 40 training clients by the loss on held-out examples "
+        "after 20 rounds (0.01: 1.25, 0.1: 0.5, 0.3: 0.5, 1: diverged)"
+    )
+    for part, edge in ((tried[:3], "0.3"), (tried[1:2] + tried[3:], "0.1")):
+        at_edge = {**probe, "best": float(edge), "tried": part}
+        _, said = sentences.chosen_rates({"server_optimizer": at_edge})
+        assert said.startswith(f"the best server learning rate, {edge}, is the last one tried")
+        assert said.endswith("(--server_learning_rate)")
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "said"),
+    [
+        ([1.0] * 4, [0.9] * 4, "fell by 10% over"),
+        ([1.0] * 4, [0.96] * 4, None),
+        ([1.0] * 4, [1.1] * 4, None),
+        # 1 and 0.9, of which either is 0.5 more or less: the error is 0.35.
+        ([0.5, 1.5, 0.5, 1.5], [0.4, 1.4, 0.4, 1.4], None),
+        ([1.0] * 3, [0.5] * 3, None),  # Too few.
+        ([1.0] * 4, [0.9, 0.9, 0.9, float("nan")], None),
+    ],
+)
+def test_a_loss_that_still_falls_asks_for_more_rounds(before, last, said):
+    lines = sentences.still_falling([9.0] * 3 * len(last) + before + last)
+    assert [said in line for line in lines] == [True] * (said is not None)
+
+
 @pytest.mark.parametrize(
     ("row", "higher_is_better", "word", "expected"),
     [

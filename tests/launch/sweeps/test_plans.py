@@ -109,6 +109,13 @@ TABLE = {**TUNED, "dataset": "table", "fixed": {"model": "mlp", "label_column": 
         ({**TUNED, "trainer": "generative_trainer"}, False),
         ({**TABLE}, True),
         ({**TABLE, "fixed": {"model": "linear", "clients_per_train_round": "5"}}, True),
+        # Rates that are tried out by each run.
+        ({**TABLE, "grid": {"train_batch_size": ("1",)}}, False),
+        ({**TABLE, "fixed": {"server_optimizer": "adam"}}, False),
+        ({**TABLE, "fixed": {"server_optimizer": "adam", "server_learning_rate": "0.1"}}, True),
+        ({**TABLE, "fixed": {"server_optimizer": "momentum"}}, True),
+        ({**TABLE, "fixed": {"algorithm": "fedsgd"}}, False),
+        ({**TABLE, "fixed": {"algorithm": "fedsgd", "server_learning_rate": "0.1"}}, True),
         ({**TABLE, "fixed": {"model": "mine.py:net"}}, False),
         ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,500,8"}}, False),
         ({**TABLE, "fixed": {"model": "mlp", "model_sizes": "300,400,8"}}, True),
