@@ -254,7 +254,7 @@ def _run(
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
     selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
-    number = _tuned_round(path) if selects and flags.get("tuning_metric") else None
+    number = _tuned_round(path) if selects else None
     number = _reported_round(evaluations, selects) if number is None else number
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
     if "test" not in by_split or not by_split["test"].is_personalized:
@@ -281,11 +281,13 @@ def _run(
 
 def _tuned_round(path: pathlib.Path) -> int | None:
     """Returns the best round of a run that chooses by another metric than the reported one; None of
-    a folder that has no summary, as that of a sweep.
+    other runs, and of a folder that has no summary or record, as that of a sweep.
     """
-    if not (path / "summary.csv").exists():
+    if not (path / "summary.csv").exists() or not (path / "run.json").exists():
         return None
     record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    if "tuning_metric" not in record:
+        return None
     rows = list(csv_files.read(path / "summary.csv"))
     return int(candidates.best_round(rows, *summaries.chosen_by(record)))
 

@@ -62,7 +62,7 @@ class EvaluationConfig:
     tuning_metric: str | None = option(
         None,
         "What candidates and rounds are chosen by on validation data: one of those, loss, or a "
-        "metric of the data set (default: the one that is reported)",
+        "metric of the data set (default: the reported one; of classes of your own data loss)",
     )
     include_baseline_candidate: bool | None = option(
         None,

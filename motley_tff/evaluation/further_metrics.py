@@ -20,21 +20,29 @@ def with_metrics(task: Task, config: EvaluationConfig) -> Task:
     that makes no sense for it.
     """
     asked = [(options.name_of(config, "metrics"), name) for name in config.metrics]
-    if config.tuning_metric is not None:
-        asked.append((options.name_of(config, "tuning_metric"), config.tuning_metric))
+    tuning_metric = config.tuning_metric or _default(task)
+    if tuning_metric is not None:
+        asked.append((options.name_of(config, "tuning_metric"), tuning_metric))
     known = _known(task)
     for option, name in asked:
         _check(task, option, name, known)
     names = list(dict.fromkeys(name for _, name in asked if name != task.metric.name))
     own = {metric.name for metric in task.metrics}
     added = tuple(known[name] for name in names if name not in {*own, LOSS})
-    chooses_by = known[config.tuning_metric] if config.tuning_metric else task.metric
+    chooses_by = known[tuning_metric] if tuning_metric else task.metric
     return dataclasses.replace(
         task,
         metrics=(*task.metrics, *added),
         summarized=tuple(known[name] for name in names),
         chooses_by=None if chooses_by is task.metric else chooses_by,
     )
+
+
+def _default(task: Task) -> str | None:
+    """Returns the loss for classes of a user's data: few examples say little by their accuracy, and
+    dozens of candidates are compared. Others' data keep what was published.
+    """
+    return LOSS if task.is_own_data and task.label_unit is None else None
 
 
 def _known(task: Task) -> Mapping[str, Metric]:
