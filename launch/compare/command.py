@@ -134,6 +134,8 @@ class Request:
         unused = {*fixed}.difference(*(methods.fixed_of(m, fixed) for m in self.compared))
         for flag in sorted(unused):
             self.grid(self.compared[0], Training(1), {}).parsed(flag, fixed[flag])
+            where, finding = f"--fixed={flag}={fixed[flag]}", "a flag of no method that is compared"
+            raise UserError(where, finding, advice="leave it out")
         return fixed
 
     def grid(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import datasets
-from datasets.options import Setting
+from datasets.options import DataOptions, Setting
 from launch.sweeps import grids
 from motley_tff import algorithms
 from motley_tff.core import errors, options
@@ -245,8 +245,9 @@ def _known_flags(method: Method) -> set[str]:
     """Returns the flags that its trainer has for all algorithms, or for this one."""
     trainer = method.trainer
     name = method.fixed.get("algorithm", algorithms.DEFAULTS[trainer])
-    kinds: list[Any] = [algorithms.TRAINING[name], *algorithm_flags.beside(trainer)]
-    kinds += algorithms.personalizations_of(trainer).values()
+    on_top = algorithms.personalizations_of(trainer)
+    kinds: list[Any] = [DataOptions, algorithms.TRAINING[name], *algorithm_flags.beside(trainer)]
+    kinds += [on_top[method.fixed.get("personalization", next(iter(on_top)))]] if on_top else []
     return {option.name.flag for kind in kinds for option in options.options(kind, trainer)}
 
 
@@ -281,8 +282,8 @@ def _middle(values: Sequence[str]) -> str:
 
 
 def fixed_of(method: Method, fixed: Mapping[str, str]) -> dict[str, str]:
-    """Returns the flags of the user that a method's trainer has."""
-    known = {*algorithm_flags.make(method.trainer)}
+    """Returns the flags of the user that a method's trainer and algorithm have."""
+    known = _known_flags(method)
     return {f: v for f, v in fixed.items() if optimizer_flags.first_name(f) in known}
 
 

@@ -82,6 +82,9 @@ def test_what_a_user_fixes_is_not_searched():
     assert grid.grid == {} and fixed.items() <= grid.fixed.items()
     # Flags of other trainers are not its.
     assert methods.fixed_of(method, {"lambda": "3", "num_clusters": "2"}) == {"lambda": "3"}
+    # Nor are those of other algorithms of its trainer.
+    others = {"mocha_outer": "2", "max_clients": "9", "total_rounds": "3"}
+    assert methods.fixed_of(method, others) == {"max_clients": "9", "total_rounds": "3"}
     with pytest.raises(UserError, match="found x, expected a number"):
         methods.grid_of(method, "table", 30, {"lambda": "x"})
 
