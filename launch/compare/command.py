@@ -25,12 +25,12 @@ from typing import Any
 from absl import flags
 
 import datasets
-from datasets.options import DataOptions
+from datasets.options import DataOptions, Setting
 from launch.compare import budget, collecting, methods, tables
 from launch.compare.budget import Training
 from launch.compare.collecting import Work
 from launch.compare.methods import Method
-from launch.compare.tables import Comparison
+from launch.compare.tables import ComparedMethods
 from launch.sweeps import data_check, grids, results, running, slurm
 from launch.sweeps.plans import Plan
 from launch.sweeps.processes import PlannedTask
@@ -89,62 +89,46 @@ flags.DEFINE_multi_string(
 flags.mark_flags_as_required(["dataset_name", "experiment_name"])
 
 
+@dataclasses.dataclass(frozen=True)
 class Request:
     """What a command line asks for.
 
     Attributes:
       options: Its own options.
-      data: Which data.
+      data: Which data; what can be either has its setting.
       compared: The methods.
+      fixed: The flags that every method gets whose trainer and algorithm have them.
     """
 
-    def __init__(self) -> None:
-        """Reads the flags; UserError if they do not fit together, or a method's trainer refuses
-        one.
-        """
-        self.options = option_flags.read(CompareOptions, fixed=FLAGS.fixed)
-        if FLAGS[_SEED.flag].present:
-            expected = f"no seed of its own: {errors.name('seeds')} says how many there are"
-            raise UserError(_SEED, FLAGS[_SEED.flag].value, expected, "leave it out")
-        data = config.data_options()
-        self.setting = methods.setting_of(data.dataset_name, data.setting)
-        if data.dataset_name in datasets.EITHER_SETTING:
-            data = dataclasses.replace(data, setting=self.setting)
-        self.data = datasets.check_options(data)
-        is_deep = methods.is_deep(data.dataset_name, data.model)
-        self.compared = methods.chosen(self.options.algorithms, self.setting, is_deep)
-        self._fixed = self._fixed_flags()
-        self.most_rounds = (
-            self.options.total_rounds or methods.published_rounds(data.dataset_name) or 100
-        )
+    options: CompareOptions
+    data: DataOptions
+    compared: Sequence[Method]
+    fixed: Mapping[str, str]
 
-    def _fixed_flags(self) -> dict[str, str]:
-        """Returns the flags that every method gets; UserError if no method's trainer has one."""
-        given_data = [name for name in _data_flags() if FLAGS[name].present]
-        fixed = {name: _text(FLAGS[name].value) for name in given_data}
-        if self.data.dataset_name in datasets.EITHER_SETTING:
-            fixed["setting"] = self.setting
-        if (cohort := self.options.clients_per_train_round) is not None:
-            fixed[_COHORT.flag] = str(cohort)
-        for flag, text in grids.fixed_flags(self.options.fixed).items():
-            if flag in methods.OWN_FLAGS or flag in fixed or flag in _data_flags():
-                where, advice = f"--fixed={flag}={text}", f"give --{flag} itself, or leave it out"
-                raise UserError(where, "a flag of motley_compare", advice=advice)
-            fixed[flag] = text
-        unused = {*fixed}.difference(*(methods.fixed_of(m, fixed) for m in self.compared))
+    @property
+    def setting(self) -> Setting:
+        """What clients are."""
+        return methods.setting_of(self.data.dataset_name, self.data.setting)
+
+    @property
+    def most_rounds(self) -> int:
+        """The rounds that are asked for, or the published ones."""
+        rounds = self.options.total_rounds or methods.published_rounds(self.data.dataset_name)
+        return rounds or 100
+
+    def check_flags(self) -> None:
+        """Raises a UserError for a flag that no method has."""
+        having = (methods.fixed_of(method, self.fixed) for method in self.compared)
+        unused = {*self.fixed}.difference(*having)
         for flag in sorted(unused):
-            self.grid(self.compared[0], Training(1), {}).parsed(flag, fixed[flag])
-            where, finding = f"--fixed={flag}={fixed[flag]}", "a flag of no method that is compared"
+            self.grid(self.compared[0], Training(1)).parsed(flag, self.fixed[flag])
+            where, finding = f"--fixed={flag}={self.fixed[flag]}", "a flag of no compared method"
             raise UserError(where, finding, advice="leave it out")
-        return fixed
 
-    def grid(
-        self, method: Method, training: Training, fixed: Mapping[str, str] | None = None
-    ) -> grids.Grid:
-        """Returns what is tried of a method."""
-        own = methods.fixed_of(method, self._fixed if fixed is None else fixed)
-        name, (rounds, level) = self.data.dataset_name, training
-        return methods.grid_of(method, name, rounds, own, level)
+    def grid(self, method: Method, training: Training) -> grids.Grid:
+        """Returns what is tried of a method; UserError if its trainer refuses a flag."""
+        own, (rounds, level) = methods.fixed_of(method, self.fixed), training
+        return methods.grid_of(method, self.data.dataset_name, rounds, own, level)
 
     def plan(self, method: Method, training: Training) -> Plan:
         """Returns the sweep of a method."""
@@ -186,7 +170,7 @@ class Request:
             "seeds": self.options.seeds,
             "total_rounds": self.most_rounds,
             "budget": self.options.budget,
-            **{f"fixed.{flag}": text for flag, text in self._fixed.items()},
+            **{f"fixed.{flag}": text for flag, text in self.fixed.items()},
         }
 
     def in_words(self, training: Training) -> str:
@@ -204,10 +188,33 @@ class Request:
         )
 
 
-def _data_flags() -> list[str]:
-    """Returns the flags of data that methods get by name."""
-    every = [option.name.flag for option in options_lib.options(DataOptions)]
-    return [name for name in every if name not in (*_OF_PLANS, _SEED.flag)]
+def request(options: CompareOptions, data: DataOptions, data_flags: Mapping[str, Any]) -> Request:
+    """Returns what is asked for; UserError if it does not fit together.
+
+    Args:
+      data_flags: The flags of data that are given, by name.
+    """
+    setting = methods.setting_of(data.dataset_name, data.setting)
+    if _SEED.flag in data_flags:
+        expected = f"no seed of its own: {errors.name('seeds')} says how many there are"
+        raise UserError(_SEED, data_flags[_SEED.flag], expected, "leave it out")
+    fixed = {name: _text(v) for name, v in data_flags.items() if name not in _OF_PLANS}
+    if data.dataset_name in datasets.EITHER_SETTING:
+        data, fixed["setting"] = dataclasses.replace(data, setting=setting), setting
+    datasets.check_options(data)
+    if options.clients_per_train_round is not None:
+        fixed[_COHORT.flag] = str(options.clients_per_train_round)
+    own = {option.name.flag for option in options_lib.options(DataOptions)} | {*fixed}
+    for flag, text in grids.fixed_flags(options.fixed).items():
+        if flag in own or flag in methods.OWN_FLAGS:
+            where, advice = f"--fixed={flag}={text}", f"give --{flag} itself, or leave it out"
+            raise UserError(where, "a flag of motley_compare", advice=advice)
+        fixed[flag] = text
+    is_deep = methods.is_deep(data.dataset_name, data.model)
+    compared = methods.chosen(options.algorithms, setting, is_deep)
+    whole = Request(options, data, compared, fixed)
+    whole.check_flags()
+    return whole
 
 
 def _text(value: Any) -> str:
@@ -219,28 +226,32 @@ def _text(value: Any) -> str:
 
 def main() -> int:
     """Runs the comparison; returns the exit status."""
-    request = Request()
-    options, most = request.options, Training(request.most_rounds)
+    of_data = [option.name.flag for option in options_lib.options(DataOptions)]
+    asked = request(
+        option_flags.read(CompareOptions, fixed=FLAGS.fixed), config.data_options(),
+        {name: FLAGS[name].value for name in of_data if FLAGS[name].present},
+    )  # fmt: skip
+    options, most = asked.options, Training(asked.most_rounds)
     place = (options.root_output_dir, str(options.experiment_name))
     if options.dry_run:
-        _print_commands(request, most, pathlib.Path(*place))
+        _print_commands(asked, most, pathlib.Path(*place))
         return 0
     if options.scheduler == "slurm":
         slurm.check()
-    directory = run_directory.RunDirectory(*place, request.identity, maker=_NAME)
+    directory = run_directory.RunDirectory(*place, asked.identity, maker=_NAME)
     with contextlib.closing(directory):
         directory.record["trainer"] = _NAME
         training = most
         if options.budget is not None:
-            training = _planned(directory, request)
-        works = request.works(training, directory.path)
+            training = _planned(directory, asked)
+        works = asked.works(training, directory.path)
         own = [work for work in works if not work.is_baseline]
         with contextlib.ExitStack() as stack:
             sweeps = [
                 stack.enter_context(running.opened(str(directory.path), work.path.name, work.plan))
                 for work in own
             ]
-            status = _run(directory, request, training, works, sweeps)
+            status = _run(directory, asked, training, works, sweeps)
     return status
 
 
@@ -322,7 +333,7 @@ def _refused(planned: PlannedTask, reason: str) -> None:
 
 def _drawn(
     directory: pathlib.Path,
-    comparison: Comparison,
+    comparison: ComparedMethods,
     seconds: Mapping[str, float],
     sweeps: Sequence[pathlib.Path],
 ) -> list[pathlib.Path]:

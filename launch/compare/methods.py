@@ -9,6 +9,7 @@ three decades.
 import dataclasses
 import difflib
 import pathlib
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ _CENTRE = 0.1
 OWN_FLAGS = ("dataset_name", "total_rounds", "rounds_per_evaluation", "rounds_per_checkpoint",
               "finetune_every", "reported_round")  # fmt: skip
 _WARM_START = options.name_of(config.WarmStartConfig, "total_rounds").flag
-BOTH: tuple[Setting, ...] = ("cross_device", "cross_silo")
+BOTH: tuple[Setting, ...] = typing.get_args(Setting)
 _SILOS: tuple[Setting, ...] = ("cross_silo",)
 _CLIENTS = {"cross_silo": "silos", "cross_device": "devices"}
 # How much of a grid is left where time is short: all; rates of training alone; the middle ones.

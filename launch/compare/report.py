@@ -4,14 +4,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from launch.compare import tables
-from launch.compare.tables import Comparison
+from launch.compare.tables import ComparedMethods
 from launch.report import building, page
 from motley_tff import commandline
 
 
 def draw(
     directory: pathlib.Path,
-    comparison: Comparison,
+    comparison: ComparedMethods,
     seconds: Mapping[str, float],
     sweeps: Sequence[pathlib.Path],
 ) -> pathlib.Path:

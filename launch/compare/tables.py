@@ -27,7 +27,7 @@ _LISTED = 5
 REFERENCES = (FINETUNING, LOCAL)
 
 
-class Pair(NamedTuple):
+class ComparedPair(NamedTuple):
     """A method beside a reference; `p_holm` is corrected for all pairs of the comparison."""
 
     method: Outcome
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     p_holm: float
 
 
-class Comparison(NamedTuple):
+class ComparedMethods(NamedTuple):
     """Everything that is said.
 
     Attributes:
@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
 
     outcomes: Sequence[Outcome]
     aligned: Aligned
-    pairs: Sequence[Pair]
+    pairs: Sequence[ComparedPair]
     num_tests: int
     seeds: Sequence[int]
     drawn_by_seed: bool = False
@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
         """The methods that have values."""
         return [o for o in self.outcomes if o.method.name in self.aligned.methods]
 
-    def pair(self, method: str, reference: str) -> Pair | None:
+    def pair(self, method: str, reference: str) -> ComparedPair | None:
         """Returns a method beside a reference, None if they are not compared."""
         names = ((p.method.method.name, p.reference.method.name) for p in self.pairs)
         return dict(zip(names, self.pairs, strict=True)).get((method, reference))
@@ -70,7 +70,7 @@ class Comparison(NamedTuple):
 
 def compare(
     outcomes: Sequence[Outcome], seeds: Sequence[int], drawn_by_seed: bool = False
-) -> Comparison:
+) -> ComparedMethods:
     """Returns the comparison of methods on the pairs of client and seed that all of them have."""
     with_values = {o.method.name: o for o in outcomes if any(map(math.isfinite, o.values.values()))}
     aligned = paired_tests.align({name: o.values for name, o in with_values.items()})
@@ -86,15 +86,17 @@ def compare(
                 rows.append((name, reference, (test, paired_tests.over_seeds(*arguments))))
     corrected = dict(zip(tested, paired_tests.holm(list(tested.values())), strict=True))
     pairs = [
-        Pair(with_values[name], with_values[other], *tests, corrected[frozenset((name, other))])
+        ComparedPair(
+            with_values[name], with_values[other], *tests, corrected[frozenset((name, other))]
+        )
         for name, other, tests in rows
     ]
     num_tests = sum(not math.isnan(p) for p in tested.values())
-    return Comparison(outcomes, aligned, pairs, num_tests, seeds, drawn_by_seed)
+    return ComparedMethods(outcomes, aligned, pairs, num_tests, seeds, drawn_by_seed)
 
 
 def write(
-    directory: pathlib.Path, comparison: Comparison, costs: Sequence[Mapping[str, Any]]
+    directory: pathlib.Path, comparison: ComparedMethods, costs: Sequence[Mapping[str, Any]]
 ) -> list[pathlib.Path]:
     """Writes the three tables; returns their paths."""
     tables = {
@@ -106,13 +108,15 @@ def write(
     return [directory / f"{name}.csv" for name in tables]
 
 
-def method_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def method_rows(comparison: ComparedMethods) -> list[dict[str, Any]]:
     """Returns the rows of `compare.csv`."""
     fedavg = next((o for o in comparison.outcomes if o.method.name == FEDAVG), None)
     return [_method_row(comparison, outcome, fedavg) for outcome in comparison.outcomes]
 
 
-def _method_row(comparison: Comparison, outcome: Outcome, fedavg: Outcome | None) -> dict[str, Any]:
+def _method_row(
+    comparison: ComparedMethods, outcome: Outcome, fedavg: Outcome | None
+) -> dict[str, Any]:
     aligned, name = comparison.aligned, outcome.method.name
     is_compared = name in aligned.methods
     clients, seeds = (
@@ -143,7 +147,7 @@ def _method_row(comparison: Comparison, outcome: Outcome, fedavg: Outcome | None
     return row
 
 
-def pair_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def pair_rows(comparison: ComparedMethods) -> list[dict[str, Any]]:
     """Returns the rows of `comparisons.csv`."""
     return [
         {
@@ -169,7 +173,7 @@ def pair_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def closing_text(comparison: Comparison, training: str, seconds: Mapping[str, float]) -> str:
+def closing_text(comparison: ComparedMethods, training: str, seconds: Mapping[str, float]) -> str:
     """Returns the closing tables, what their numbers mean, and the sentence.
 
     Args:
@@ -191,7 +195,7 @@ def closing_text(comparison: Comparison, training: str, seconds: Mapping[str, fl
     return "\n".join([*parts, "", *notes(comparison), "", sentence(comparison)])
 
 
-def notes(comparison: Comparison) -> list[str]:
+def notes(comparison: ComparedMethods) -> list[str]:
     """Returns what numbers mean, who lacks some, and what was chosen at an edge, in words."""
     return [*_meanings(comparison), *_left_out(comparison), *_reasons(comparison)]
 
@@ -200,7 +204,9 @@ def _indented(cells: Sequence[Sequence[str]]) -> Iterator[str]:
     return (f"  {line}" for line in text_tables.aligned(cells, gap="   "))
 
 
-def method_cells(comparison: Comparison, seconds: Mapping[str, float]) -> list[tuple[str, ...]]:
+def method_cells(
+    comparison: ComparedMethods, seconds: Mapping[str, float]
+) -> list[tuple[str, ...]]:
     """Returns the closing table of methods, its header first."""
     metric = comparison.compared[0].metric
     cells: list[tuple[str, ...]]
@@ -223,7 +229,7 @@ def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{share:.1f}"
 
 
-def pairs_title(comparison: Comparison) -> str:
+def pairs_title(comparison: ComparedMethods) -> str:
     """Returns which tests the table of differences has."""
     test = comparison.pairs[0].by_client
     return (
@@ -233,7 +239,7 @@ def pairs_title(comparison: Comparison) -> str:
     )
 
 
-def pair_cells(comparison: Comparison) -> list[tuple[str, ...]]:
+def pair_cells(comparison: ComparedMethods) -> list[tuple[str, ...]]:
     """Returns the closing table of differences, its header first."""
     freedom = comparison.pairs[0].by_seed.degrees_of_freedom
     head = ("method", "from", "difference", "95% interval", "p (Holm)")
@@ -257,7 +263,7 @@ def _p_text(p: float) -> str:
     return "<0.0001" if p < 1e-4 else f"{p:.2g}" if p < 0.995 else "1"
 
 
-def _meanings(comparison: Comparison) -> list[str]:
+def _meanings(comparison: ComparedMethods) -> list[str]:
     others = "FedAvg's" if any(o.method.name == FEDAVG for o in comparison.compared) else ""
     lines = []
     if any(o.method.personalizes_fedavg for o in comparison.compared):
@@ -274,7 +280,7 @@ def _meanings(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _left_out(comparison: Comparison) -> Iterator[str]:
+def _left_out(comparison: ComparedMethods) -> Iterator[str]:
     """Yields who lacks a value under which method, and that nobody's mean is over them."""
     aligned = comparison.aligned
     for outcome in comparison.compared:
@@ -312,11 +318,11 @@ def _clients_left_out(aligned: Aligned) -> set[str]:
     return every - set(aligned.clients.tolist())
 
 
-def _reasons(comparison: Comparison) -> list[str]:
+def _reasons(comparison: ComparedMethods) -> list[str]:
     return [f"{o.method.title}: {o.reason}" for o in comparison.outcomes if o.reason]
 
 
-def sentence(comparison: Comparison) -> str:
+def sentence(comparison: ComparedMethods) -> str:
     """Returns the answer: whether personalization helps, and whether a method beats it."""
     compared = {o.method.name: o.method.title for o in comparison.compared}
     count = comparison.aligned.num_clients
@@ -341,7 +347,7 @@ def sentence(comparison: Comparison) -> str:
     return f"{first}; {beats}." if len(compared) > 2 else f"{first}."
 
 
-def _effect(pair: Pair) -> str:
+def _effect(pair: ComparedPair) -> str:
     """Returns what fine-tuning does, of the pair of FedAvg beside fine-tuning."""
     test = pair.by_client
     if test.is_identical:
