@@ -146,7 +146,8 @@ def find(name: str, setting: Setting) -> Method:
     fitting = [method for method in of_name if setting in method.settings]
     if not fitting:
         expected, other = f"what runs on {_CLIENTS[setting]}", of_name[0].settings[0]
-        advice = f"leave it out: it runs on {_CLIENTS[other]}"
+        either = f"{errors.name('setting')}={other}, where the data can be {_CLIENTS[other]}"
+        advice = f"leave it out, or give {either}"
         raise UserError(_ALGORITHMS, name, expected, advice)
     return fitting[0]
 

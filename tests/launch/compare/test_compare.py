@@ -156,6 +156,22 @@ def test_interrupted_then_killed_and_given_again(folder, compare):
 
 
 @pytest.mark.slow
+def test_slurm_writes_the_same_tables(folder, compare, cluster):
+    arguments = ("--algorithms=fedavg,finetuning,knn_per", "--seeds=1")
+    compare(*arguments)
+    _, environment = stand_in.write(folder)
+    process = _start(folder, {**cluster, **environment}, *arguments, "--scheduler=slurm",
+                     "--root_output_dir=cluster")  # fmt: skip
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    for table in TABLES:
+        there, here = (folder / root / "c" / table for root in ("cluster", "out"))
+        assert there.read_bytes() == here.read_bytes()
+    logs = list((folder / "cluster" / "c").glob("*/logs/slurm/*_log.out"))
+    assert len(logs) == 6  # One for each job of the two arrays.
+
+
+@pytest.mark.slow
 def test_a_budget_is_planned_once(folder, compare):
     arguments = ("--algorithms=finetuning,local", "--seeds=1", "--total_rounds=40", "--budget=1h")
     assert compare(*arguments)[0] == 0
@@ -183,7 +199,7 @@ def test_dry_run_prints_every_command(folder, compare):
 
 def test_bad_input_is_one_line(folder, refused, compare):
     assert "did you mean ditto?" in refused("--algorithms=dito")
-    assert "it runs on silos" in refused("--algorithms=finetuning,ditto")
+    assert "give --setting=cross_silo" in refused("--algorithms=finetuning,ditto")
     assert "expected different values" in refused("--algorithms=local,local")
     assert refused("--seeds=0") == ("--seeds=0: expected a whole number from 1 to 1,000")
     assert "expected a time such as 90s, 10m or 2h" in refused("--budget=soon")

@@ -31,7 +31,7 @@ def test_every_algorithm_of_the_registry_can_be_compared(setting):
         try:
             method = methods.find(name, setting)
         except UserError as error:
-            assert error.finding == name and "it runs on" in error.advice
+            assert error.finding == name and "leave it out" in error.advice
             (other,) = {*SETTINGS} - {setting}
             assert methods.find(name, other).settings == (other,)
             continue
@@ -96,7 +96,8 @@ def test_wrong_names_are_one_line():
     with pytest.raises(UserError) as error:
         methods.find("ditto", "cross_device")
     assert error.value.line(with_flags=True) == (
-        "--algorithms=ditto: expected what runs on devices; leave it out: it runs on silos"
+        "--algorithms=ditto: expected what runs on devices; leave it out, or give "
+        "--setting=cross_silo, where the data can be silos"
     )
 
 
