@@ -202,8 +202,9 @@ def request(options: CompareOptions, data: DataOptions, data_flags: Mapping[str,
     if data.dataset_name in datasets.EITHER_SETTING:
         data, fixed["setting"] = dataclasses.replace(data, setting=setting), setting
     datasets.check_options(data)
-    if options.clients_per_train_round is not None:
-        fixed[_COHORT.flag] = str(options.clients_per_train_round)
+    cohort = options.clients_per_train_round or methods.published_cohort(data.dataset_name)
+    if cohort is not None:
+        fixed[_COHORT.flag] = str(cohort)
     own = {option.name.flag for option in options_lib.options(DataOptions)} | {*fixed}
     for flag, text in grids.fixed_flags(options.fixed).items():
         if flag in own or flag in methods.OWN_FLAGS:
@@ -232,6 +233,8 @@ def main() -> int:
         {name: FLAGS[name].value for name in of_data if FLAGS[name].present},
     )  # fmt: skip
     options, most = asked.options, Training(asked.most_rounds)
+    plan_of = {method.name: asked.plan(method, most) for method in asked.trained}
+    running.check_size(plan_of, may_be_large=options.yes or options.dry_run)
     place = (options.root_output_dir, str(options.experiment_name))
     if options.dry_run:
         _print_commands(asked, most, pathlib.Path(*place))
@@ -308,7 +311,7 @@ def _run(
     paths = tables.write(directory.path, comparison, costs)
     seconds = {cost["method"]: cost["seconds"] for cost in costs if cost["seconds"] is not None}
     print(tables.closing_text(comparison, request.in_words(training), seconds))
-    if request.options.report and comparison.compared:
+    if request.options.report and comparison.aligned.num_clients:
         paths += _drawn(directory.path, comparison, seconds, [s.path for s in sweeps])
     print("", *paths, sep="\n", flush=True)
     directory.write_record(status="finished")

@@ -223,7 +223,16 @@ def grid_of(
 
 def published_rounds(dataset: str) -> int | None:
     """Returns the rounds of a data set's published flags, None of other data."""
-    text = _flagfile(FINETUNING, dataset).get("total_rounds")
+    return _published_number("total_rounds", dataset)
+
+
+def published_cohort(dataset: str) -> int | None:
+    """Returns the clients in a round by a data set's published flags, None if they do not say."""
+    return _published_number("clients_per_train_round", dataset)
+
+
+def _published_number(flag: str, dataset: str) -> int | None:
+    text = _flagfile(FINETUNING, dataset).get(flag)
     return int(text) if text else None
 
 

@@ -181,8 +181,9 @@ def closing_text(comparison: ComparedMethods, training: str, seconds: Mapping[st
       seconds: `{method: what its runs took}`.
     """
     compared = comparison.compared
-    if not compared:
-        return "\n".join(["no method has a value of a test client", *_reasons(comparison)])
+    if not comparison.aligned.num_clients:
+        none = "no test client has a value of every method" if compared else "no method has a value"
+        return "\n".join([none, *_left_out(comparison), *_reasons(comparison)])
     first = compared[0]
     better = "higher" if first.higher_is_better else "lower"
     title = (

@@ -35,8 +35,6 @@ from motley_tff.files import text_tables
 from trainers import option_flags
 
 FLAGS = flags.FLAGS
-# More do not fit in any plan.
-_TOO_MANY_RUNS = 10_000_000
 # What the closing table calls statistics of test clients.
 _NAMES = {
     "baseline_mean": "baseline: mean over clients",
@@ -70,7 +68,7 @@ def main(*grid_files: str) -> int:
         name: Plan(grid, options.seeds, data_dir, is_synthetic, data_file, running.model_dir(grid))
         for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
-    _check_size(plan_of, may_be_large=options.yes or options.dry_run)
+    running.check_size(plan_of, may_be_large=options.yes or options.dry_run)
     if options.dry_run:
         for name, plan in plan_of.items():
             for task in plan.tasks:
@@ -124,18 +122,6 @@ def _run(sweep: running.OpenSweep, options: SweepOptions) -> int:
     tables = [directory / f"{name}.csv" for name in names]
     print("", *(table for table in tables if table.exists()), sep="\n", flush=True)
     return int(any(row["status"] == "failed" for row in rows))
-
-
-def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
-    """Asks before sweeps that would take very long."""
-    most = _TOO_MANY_RUNS if may_be_large else running.MANY_RUNS
-    if sum(plan.num_runs for plan in plan_of.values()) > most:
-        work = "; ".join(
-            f"{name}: {p.grid.num_points} settings x {p.num_seeds} seeds are {p.num_runs} runs"
-            for name, p in plan_of.items()
-        )
-        advice = "try fewer values" + ("" if may_be_large else ", or give --yes")
-        raise UserError("", work, f"at most {most} runs", advice)
 
 
 def _closing_text(

@@ -20,8 +20,8 @@ from motley_tff.core.errors import UserError
 from motley_tff.core.options import option
 from motley_tff.experiment import run_directory
 
-# More runs than this want to be asked for.
-MANY_RUNS = 20_000
+# More runs than this want to be asked for; more than that do not fit in any plan.
+MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
 _OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
 # What a directory is said to hold of where two values would tell a reader nothing.
 _STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
@@ -94,6 +94,18 @@ def model_dir(grid: grids.Grid) -> str | None:
     for model in named:
         users_model.find(model)
     return os.getcwd() if named else None
+
+
+def check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
+    """Asks, by a UserError, before sweeps that would take very long."""
+    most = _TOO_MANY_RUNS if may_be_large else MANY_RUNS
+    if sum(plan.num_runs for plan in plan_of.values()) > most:
+        work = "; ".join(
+            f"{name}: {p.grid.num_points} settings x {p.num_seeds} seeds are {p.num_runs} runs"
+            for name, p in plan_of.items()
+        )
+        advice = "try fewer values" + ("" if may_be_large else ", or give --yes")
+        raise UserError("", work, f"at most {most} runs", advice)
 
 
 def _check_same(directory: run_directory.RunDirectory, plan: Plan) -> None:

@@ -218,6 +218,8 @@ def test_bad_input_is_one_line(folder, refused, compare):
     assert refused(base=FLAGS[:1]).startswith("--experiment_name is required")
     assert "--data_file beside it; give it" in refused("--dataset_name=table")
     assert "did you mean 'emnist'" in refused("--dataset_name=emnst")
+    many = "finetuning,fedprox,fedsgd,fedbabu,centralized,knn_per,hypcluster"
+    assert "or give --yes" in refused("--seeds=1000", f"--algorithms={many}")
     assert not (folder / "out").exists()
 
 

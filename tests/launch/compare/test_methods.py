@@ -62,6 +62,7 @@ def test_rates_surround_the_published_ones():
     emnist = methods.grid_of(methods.find("hypcluster", "cross_device"), "emnist", 150, {})
     assert emnist.fixed["num_warmstart_fedavg_rounds"] == "10"
     assert methods.published_rounds("emnist") == 1500
+    assert methods.published_cohort("emnist") == 50 and methods.published_cohort("school") is None
 
 
 def test_other_data_get_three_decades_and_the_same_rounds():

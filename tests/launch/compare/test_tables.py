@@ -159,7 +159,12 @@ def test_a_method_without_values_leaves_the_others_theirs():
     assert tables.method_rows(comparison)[2]["reason"] == "diverged"
     assert "HypCluster: diverged" in tables.closing_text(comparison, "", {})
     assert tables.pair_rows(comparison)[0]["num_clients"] == 20
-    assert "no method has a value" in tables.closing_text(compared(failed), "", {})
+    assert tables.closing_text(compared(failed), "", {}) == (
+        "no method has a value\nHypCluster: diverged"
+    )
+    apart = outcome("fedavg", {"a": 0.5, "b": NAN}), outcome("finetuning", {"a": INF, "b": 0.5})
+    text = tables.closing_text(compared(*apart), "", {})
+    assert text.startswith("no test client has a value of every method\nFedAvg: 1 clients without")
 
 
 @pytest.mark.parametrize(
