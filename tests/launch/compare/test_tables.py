@@ -205,6 +205,10 @@ def test_sentences_where_nothing_is_sure():
         "On this 1 client personalization by fine-tuning changes the value by 0.1, which is too "
         "few to tell from noise."
     )
+    # What is ahead by less than its noise beats nothing.
+    ahead = compared(*noise, outcome("local", owners(0.26, 0.5, seed=3)))
+    assert ahead.pair("local", "finetuning").by_client.difference > 0.05
+    assert tables.sentence(ahead).endswith("; no method beats it beyond noise.")
     # Without fine-tuning and local training the first one is the reference.
     others = [outcome(n, owners(g, 0.02)) for n, g in (("fedprox", 0.0), ("knn_per", 0.1))]
     assert "FedAvg + kNN-Per beats FedProx + fine-tuning by 0.1" in tables.sentence(

@@ -1,10 +1,10 @@
 """Stands for the Python that trains, so that a sweep of trainers takes no seconds.
 
 A run's mean over validation clients is its client_learning_rate (0.1 without one), that over test
-clients the same plus its seed / 10000; three clients are a tenth of it apart. At a rate above 1 it
-ends with an error; at one above 10, or such a proximal_strength, it finds no data. Where a file
-`hold` lies beside the sweeps it waits, and ends at SIGTERM as a trainer does, with a checkpoint.
-The data of all grids are there.
+clients the same plus its seed / 10000; three clients are a tenth of it apart. The baseline's is 2
+less that mean. At a rate above 1 it ends with an error; at one above 10, or such a
+proximal_strength, it finds no data. Where a file `hold` lies beside the sweeps it waits, and ends
+at SIGTERM as a trainer does, with a checkpoint. The data of all grids are there.
 """
 
 import sys
@@ -48,12 +48,12 @@ def run():
     about = f"{{run.name}},emnist,fedavg,{{seed}},1,"
     (run / "summary.csv").write_text(
         "round,split,candidate,num_clients,baseline_mean,personalized_mean"
-        + "".join(f"\\n1,{{split}},1,2,{{mean + 1}},{{mean}}" for split, mean in means.items())
+        + "".join(f"\\n1,{{split}},1,2,{{2 - mean}},{{mean}}" for split, mean in means.items())
         + "\\n")
     (run / "clients.csv").write_text(
         "run_id,dataset,algorithm,base_random_seed,round,split,client_id,"
         "metric,higher_is_better,baseline,personalized"
-        + "".join(f"\\n{{about}}{{split}},{{name}},error,0,{{mean + 1}},{{mean + apart * mean}}"
+        + "".join(f"\\n{{about}}{{split}},{{name}},error,0,{{2 - mean}},{{mean + apart * mean}}"
                   for split, mean in means.items()
                   for name, apart in (("a", -0.1), ("b", 0.0), ("c", 0.1))) + "\\n")
     (run / "run.json").write_text(json.dumps(
