@@ -234,9 +234,9 @@ def pairs_title(comparison: ComparedMethods) -> str:
     """Returns which tests the table of differences has."""
     test = comparison.pairs[0].by_client
     return (
-        f"differences (positive is better), 95% intervals and two-sided p of Student's t over "
-        f"{test.num} clients ({test.degrees_of_freedom} degrees of freedom), by Holm for "
-        f"{comparison.num_tests} tests; over seeds by t, too"
+        f"differences (positive is better): 95% intervals and two-sided p of Student's t over "
+        f"{test.num} clients ({test.degrees_of_freedom} degrees of freedom), p by Holm for "
+        f"{comparison.num_tests} tests; p over seeds by t, not corrected"
     )
 
 
@@ -265,16 +265,16 @@ def _p_text(p: float) -> str:
 
 
 def _meanings(comparison: ComparedMethods) -> list[str]:
-    others = "FedAvg's" if any(o.method.name == FEDAVG for o in comparison.compared) else ""
+    fedavg = any(o.method.name == FEDAVG for o in comparison.compared)
     lines = []
     if any(o.method.personalizes_fedavg for o in comparison.compared):
-        others = others and f", of methods that tune none with {others}"
-        lines.append(
-            f"hurt: clients that do worse than with the shared model that was tuned{others}; "
-            "truly: by more than a margin, the noise of few examples taken out"
-        )
-    elif others:
-        lines.append(f"hurt: clients that do worse than with {others} model")
+        others = " (of methods that tune none: than with FedAvg's)" if fedavg else ""
+        lines += [
+            f"hurt: clients that do worse than with the shared model that was tuned{others}",
+            "truly hurt: those that do by more than a margin, the noise of few examples taken out",
+        ]
+    elif fedavg:
+        lines.append("hurt: clients that do worse than with FedAvg's model")
     if comparison.drawn_by_seed and len(comparison.seeds) > 1:
         lines.append("each seed draws its clients anew: one name is several clients' mean")
     lines += [f"{o.method.title}: {line}" for o in comparison.compared for line in o.at_edge]
