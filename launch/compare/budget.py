@@ -130,8 +130,8 @@ def make(
 
 
 def _timing(folder: pathlib.Path, method: Method, build: Build, options: SweepOptions) -> Timing:
-    seconds = [0.0, 0.0]
-    for i, rounds in enumerate(_ROUNDS):
+    seconds = []
+    for rounds in _ROUNDS if method.has_rounds else _ROUNDS[:1]:
         plan = build(method, Training(rounds))
         with contextlib.ExitStack() as stack:
             name = f"{method.name}.{rounds}"
@@ -139,9 +139,9 @@ def _timing(folder: pathlib.Path, method: Method, build: Build, options: SweepOp
             sweep.write_record("running")
             running.run_tasks([sweep], options, _leave_out, f"timing {name}", most=1)
             content = results.load(results.path_of(sweep.path, plan.tasks[0])) or {}
-            seconds[i] = float(content.get("seconds", 0.0))
+            seconds.append(float(content.get("seconds", 0.0)))
     tasks = {level: len(build(method, Training(_ROUNDS[0], level)).tasks) for level in LEVELS}
-    a_round = max(0.0, seconds[1] - seconds[0]) / (_ROUNDS[1] - _ROUNDS[0])
+    a_round = max(0.0, seconds[-1] - seconds[0]) / (_ROUNDS[1] - _ROUNDS[0])
     return Timing(tasks, max(0.0, seconds[0] - _ROUNDS[0] * a_round), a_round)
 
 

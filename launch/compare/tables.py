@@ -289,15 +289,12 @@ def _left_out(comparison: ComparedMethods) -> Iterator[str]:
         kinds: dict[str, list[tuple[int, str]]] = {}
         for pair in lacking:
             value = outcome.values.get(pair)
-            kind = (
-                "not tested" if value is None else "unscored" if math.isnan(value) else "diverged"
-            )
-            kinds.setdefault(kind, []).append(pair)
+            kinds.setdefault(_kind(value), []).append(pair)
         for kind, pairs in kinds.items():
             names = _clients(pairs)
             listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
             yield (
-                f"{outcome.method.title}: {len(names)} clients without a value ({kind} under a "
+                f"{outcome.method.title}: {len(names)} client{'s' * (len(names) > 1)} without a value ({kind} under a "
                 f"seed): {listed}; that seed of theirs is in nobody's mean"
             )
 

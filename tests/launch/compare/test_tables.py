@@ -137,7 +137,7 @@ def test_who_has_no_value_is_named_and_counted():
         outcome("fedavg", owners(0, 0.05, 8, 1)), outcome("finetuning", with_holes)
     )
     text = tables.closing_text(comparison, "", {})
-    assert "1 clients without a value (diverged under a seed): c3; " in text
+    assert "1 client without a value (diverged under a seed): c3; " in text
     assert "(unscored under a seed): c5; " in text and "(not tested under a seed): c6; " in text
     _, row = tables.method_rows(comparison)
     assert (row["num_clients"], row["num_without_value"], row["num_left_out"]) == (8, 3, 0)
@@ -164,7 +164,7 @@ def test_a_method_without_values_leaves_the_others_theirs():
     )
     apart = outcome("fedavg", {"a": 0.5, "b": NAN}), outcome("finetuning", {"a": INF, "b": 0.5})
     text = tables.closing_text(compared(*apart), "", {})
-    assert text.startswith("no test client has a value of every method\nFedAvg: 1 clients without")
+    assert text.startswith("no test client has a value of every method\nFedAvg: 1 client without")
 
 
 @pytest.mark.parametrize(
