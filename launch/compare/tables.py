@@ -293,9 +293,10 @@ def _left_out(comparison: ComparedMethods) -> Iterator[str]:
         for kind, pairs in kinds.items():
             names = _clients(pairs)
             listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+            count = f"{len(names)} client{'s' * (len(names) > 1)}"
             yield (
-                f"{outcome.method.title}: {len(names)} client{'s' * (len(names) > 1)} without a value ({kind} under a "
-                f"seed): {listed}; that seed of theirs is in nobody's mean"
+                f"{outcome.method.title}: {count} without a value ({kind} under a seed): {listed}; "
+                "that seed of theirs is in nobody's mean"
             )
 
 
