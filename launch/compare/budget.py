@@ -7,6 +7,7 @@ most rounds. A comparison that goes on, or is repeated, takes the plan that is t
 
 import contextlib
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -62,14 +63,20 @@ def parse(text: str) -> float:
 
 
 def fitting(
-    timings: Mapping[str, Timing], most_rounds: int, seconds: float, at_once: int
+    timings: Mapping[str, Timing],
+    most_rounds: int,
+    seconds: float,
+    at_once: int,
+    spent: float = 0.0,
 ) -> Training:
-    """Returns the training that fits into so many seconds; UserError if none does."""
+    """Returns the training that fits into so many seconds, of which some are spent; UserError if
+    none does.
+    """
     choices = []
     for level in LEVELS:
         alone = sum(t.num_tasks[level] * t.seconds for t in timings.values())
         a_round = sum(t.num_tasks[level] * t.seconds_a_round for t in timings.values())
-        left = seconds * _MARGIN * at_once - alone
+        left = (seconds - spent) * _MARGIN * at_once - alone
         rounds = most_rounds if a_round <= 0 and left > 0 else int(left // max(a_round, 1e-9))
         choices.append(Training(min(most_rounds, rounds), level))
     enough = [choice for choice in choices if 2 * choice.total_rounds >= most_rounds]
@@ -77,9 +84,9 @@ def fitting(
     if training.total_rounds < 1:
         tasks = [(t.num_tasks[LEVELS[-1]], t.seconds + t.seconds_a_round) for t in timings.values()]
         needed = sum(number * each for number, each in tasks) / (_MARGIN * at_once)
-        expected = f"about {needed / 60:.0f}m beyond the timings, for the smallest grid"
+        expected = f"{math.ceil(spent + needed)}s or more, for one setting of each method"
         advice = "give more, or fewer algorithms or seeds"
-        raise UserError(_BUDGET, f"{seconds:.0f}s that are left", expected, advice)
+        raise UserError(_BUDGET, f"{seconds:.0f}s", expected, advice)
     return training
 
 
@@ -116,8 +123,7 @@ def make(
     at_once = options.max_parallel or processes.share_of_cores(options.cpus_per_task)
     if options.scheduler == "slurm" and options.max_parallel is None:
         at_once = sum(timing.num_tasks[LEVELS[0]] for timing in timings.values())
-    left = budget - (time.monotonic() - start)
-    training = fitting(timings, most_rounds, left, at_once)
+    training = fitting(timings, most_rounds, budget, at_once, time.monotonic() - start)
     content = {
         "request": request, "budget_seconds": budget, **training._asdict(),
         "timings": {name: timing._asdict() for name, timing in timings.items()},

@@ -262,6 +262,7 @@ def _planned(directory: run_directory.RunDirectory, request: Request) -> Trainin
     """Returns the plan for a budget: the one that is there, or a new one."""
     planned = budget.load(directory.path, request.identity)
     if planned is None:
+        _check_data(request.plan(request.trained[0], Training(1)), directory.path)
         directory.write_record(status="running")
         seconds = budget.parse(str(request.options.budget))
         planned = budget.make(
@@ -292,7 +293,9 @@ def _run(
     sweeps: Sequence[OpenSweep],
 ) -> int:
     """Trains, writes the tables and prints what came out; returns the exit status."""
-    _check_data(sweeps)
+    waiting = next((sweep for sweep in sweeps if sweep.waiting), None)
+    if waiting is not None:
+        _check_data(waiting.plan, waiting.path)
     directory.write_record(status="running")
     for sweep in sweeps:
         sweep.write_record("running")
@@ -318,15 +321,12 @@ def _run(
     return int(any(outcome.reason for outcome in outcomes))
 
 
-def _check_data(sweeps: Sequence[OpenSweep]) -> None:
+def _check_data(plan: Plan, directory: pathlib.Path) -> None:
     """Refuses data that cannot be loaded before anything is trained; all sweeps have the same."""
-    waiting = next((sweep.waiting[0] for sweep in sweeps if sweep.waiting), None)
-    if waiting is not None:
-        plan, directory, task = waiting
-        arguments = plan.arguments(task.runs[0], directory)
-        complaint = data_check.complaint(plan.grid.trainer, arguments, plan.environment)
-        if complaint is not None:
-            raise UserError(complaint, advice="nothing was run")
+    arguments = plan.arguments(plan.tasks[0].runs[0], directory)
+    complaint = data_check.complaint(plan.grid.trainer, arguments, plan.environment)
+    if complaint is not None:
+        raise UserError(complaint, advice="nothing was run")
 
 
 def _refused(planned: PlannedTask, reason: str) -> None:
