@@ -188,19 +188,20 @@ def grid_of(
       fixed: Flags that the user gives, as far as its trainer has them.
       level: One of `LEVELS`.
     """
-    published = _published(method, dataset, rounds)
+    published, known = _published(method, dataset, rounds), _known_flags(method)
     flags = {**published, **method.fixed}
     # What the method has of its own is tried unless it is published, a rate around what is.
     rates = {
         flag: _around(published.get(flag, ""), centre)
         for flag, centre in method.rates.items()
-        if centre is not None or flag in published
+        if flag in known and (centre is not None or flag in published)
     }
     inside = {
         flag: tuple(text.split(","))
         if "," in (text := published.get(flag, ""))
         else _around(text, centre)
         for flag, centre in method.inside.items()
+        if flag in known  # A package's personalization need not have it.
     }
     others = {flag: values for flag, values in method.grid.items() if not published}
     tried = {**rates, **others}
