@@ -15,6 +15,7 @@ COMMANDS = [
     "knn_per_trainer=trainers.knn_per_trainer:run",
     "mtl_trainer=trainers.mtl_trainer:run",
     "motley_benchmark=launch.benchmarks.command:run",
+    "motley_compare=launch.compare.command:run",
     "motley_doctor=launch.doctor:run",
     "motley_metrics=launch.metrics.command:run",
     "motley_generative=launch.generative.command:run",

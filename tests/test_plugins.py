@@ -55,6 +55,14 @@ def test_the_pages_package_is_trained_and_recorded(example, tmp_path):
     assert set(clients.algorithm) == {"clipped_fedavg+finetuning"}
 
 
+def test_the_pages_package_is_compared(example):
+    compared = ("--algorithms=clipped_fedavg,finetuning", "--fixed=clip_norm=0.5", "--dry_run")
+    stdout = _run(example, "-m", "launch.compare.command", *_ROOMS[:3], *compared)
+    # Three rates under three seeds each; the flag goes to the algorithm that has it.
+    assert stdout.count("--algorithm=clipped_fedavg") == 9 == stdout.count("--clip_norm=0.5")
+    assert stdout.count("--algorithm=fedavg") == 9
+
+
 @pytest.mark.slow
 def test_the_contract_tests_run_over_the_pages_package(example):
     words = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k")

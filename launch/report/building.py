@@ -47,8 +47,10 @@ def build(
     vector: str,
     on_comparison: Callable[[str], None] = lambda name: None,
     anyway: bool = False,
+    before: Sequence[page.Section] = (),
 ) -> Built:
     """Draws and writes a report of directories of runs and sweeps; `vector` is `svg` or `pdf`.
+    Sections `before` come first.
 
     The folder is made if it is not there; `on_comparison` is called with each data set's name
     before it is drawn. A UserError if a path or a table is not as it should be, the folder cannot
@@ -66,7 +68,8 @@ def build(
         files.append(folder / "tables.csv")
         csv_files.write(files[0], paper_tables.COLUMNS, map(csv_files.formula_safe, rows))
     drawing = figures.Folder(folder, vector)
-    sections = [s for s in _sections(inputs, compared, drawing, on_comparison) if s is not None]
+    drawn = _sections(inputs, compared, drawing, on_comparison)
+    sections = [*before, *(section for section in drawn if section is not None)]
     images = [image for section in sections for image in section.images]
     titles = {image.title for image in images} | {section.title for section in sections}
     known = figures.ALL.values()

@@ -15,34 +15,26 @@ The exit status is 0 if all runs finished, 1 if some failed, 2 if the command ca
 import contextlib
 import dataclasses
 import functools
-import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from datasets.models import users_model
 from datasets.options import DataOptions
-from launch.sweeps import data_check, grids, plans, processes, results, slurm
-from launch.sweeps.plans import Plan, SweepTask
+from launch.sweeps import grids, results, running, slurm
+from launch.sweeps.plans import Plan
+from launch.sweeps.running import SweepOptions
 from motley_tff import commandline
-from motley_tff.commandline.progress import TerminalProgress
-from motley_tff.core import errors, options as options_lib
+from motley_tff.core import options as options_lib
 from motley_tff.core.errors import UserError
-from motley_tff.core.options import option
 from motley_tff.experiment import run_directory
 from motley_tff.files import text_tables
 from trainers import option_flags
 
 FLAGS = flags.FLAGS
-# More runs than this want to be asked for; more than that do not fit in any plan.
-_MANY_RUNS, _TOO_MANY_RUNS = 20_000, 10_000_000
-_OTHER_ROOT = f"choose another {errors.name('root_output_dir')}"
-# What a directory is said to hold of where two values would tell a reader nothing.
-_STORED = {"grid": "another grid", "form": "another version of motley_sweep"}
 # What the closing table calls statistics of test clients.
 _NAMES = {
     "baseline_mean": "baseline: mean over clients",
@@ -52,21 +44,6 @@ _NAMES = {
     "pct_clients_hurt": "% hurt",
     "largest_cluster_pct": "% in the largest cluster",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepOptions(slurm.Resources):
-    """What motley_sweep can be told, each a flag, and --fixed, which can be repeated."""
-
-    seeds: int = option(
-        5, "Seeds 100, 1100, 2100, ...; may grow where each is trained by itself", lower=1,
-        upper=1000,
-    )  # fmt: skip
-    scheduler: Literal["local", "slurm"] = option("local", "What runs the tasks")
-    root_output_dir: str = option("results", "Directory that gets the sweep's directory")
-    dry_run: bool = option(False, "Print the tasks' commands and run nothing")
-    yes: bool = option(False, f"Run more than {_MANY_RUNS} runs, too")
-    fixed: Sequence[str] = ()
 
 
 for _flag in option_flags.make("", [SweepOptions]).values():
@@ -86,12 +63,12 @@ def main(*grid_files: str) -> int:
     options = option_flags.read(SweepOptions, fixed=FLAGS.fixed)
     root, is_synthetic = options.root_output_dir, FLAGS.use_synthetic_data
     # Processes have other working directories.
-    data_dir, data_file = _absolute(FLAGS.data_dir), _absolute(FLAGS.data_file)
+    data_dir, data_file = running.absolute(FLAGS.data_dir), running.absolute(FLAGS.data_file)
     plan_of = {
-        name: Plan(grid, options.seeds, data_dir, is_synthetic, data_file, _model_dir(grid))
+        name: Plan(grid, options.seeds, data_dir, is_synthetic, data_file, running.model_dir(grid))
         for name, grid in _grids(grid_files, grids.fixed_flags(options.fixed)).items()
     }
-    _check_size(plan_of, may_be_large=options.yes or options.dry_run)
+    running.check_size(plan_of, may_be_large=options.yes or options.dry_run)
     if options.dry_run:
         for name, plan in plan_of.items():
             for task in plan.tasks:
@@ -104,14 +81,14 @@ def main(*grid_files: str) -> int:
     statuses: list[int] = []
     with contextlib.ExitStack() as stack:
         # All before the first runs, which may take hours.
-        opened = {n: stack.enter_context(_opened(root, n, plan)) for n, plan in plan_of.items()}
-        _check_data({opened[name].path: plan for name, plan in plan_of.items()})
-        for name, plan in plan_of.items():
-            if len(plan_of) > 1:
-                print(f"{name}:", file=sys.stderr, flush=True)
+        sweeps = [stack.enter_context(running.opened(root, *item)) for item in plan_of.items()]
+        running.check_data(sweeps)
+        for sweep in sweeps:
+            if len(sweeps) > 1:
+                print(f"{sweep.path.name}:", file=sys.stderr, flush=True)
             if statuses:
                 print()
-            statuses.append(_run(opened[name], plan, options))
+            statuses.append(_run(sweep, options))
     return max(statuses)
 
 
@@ -132,119 +109,19 @@ def _grids(grid_files: Sequence[str], fixed: Mapping[str, str]) -> dict[str, gri
     return read
 
 
-def _run(sweep: run_directory.RunDirectory, plan: Plan, options: SweepOptions) -> int:
+def _run(sweep: running.OpenSweep, options: SweepOptions) -> int:
     """Runs a sweep; returns the exit status."""
-    directory = sweep.path
-    for folder in ("tasks", "logs", "runs", "scratch"):
-        (directory / folder).mkdir(exist_ok=True)
-    facts = {
-        "plan": plan.identity(), "data_dir": plan.data_dir, "data_file": plan.data_file,
-        "setting": plan.setting, "model_dir": plan.model_dir,
-    }  # fmt: skip
-    sweep.write_record(**facts, status="running")
-    _run_tasks(plan, directory, options)
+    directory, plan = sweep.path, sweep.plan
+    sweep.write_record("running")
+    running.run_tasks([sweep], options)
     rows = results.write(directory, plan)
     best = results.best_rows(plan, rows, results.best_point(plan, rows))
-    sweep.write_record(**facts, status="finished")
+    sweep.write_record("finished")
     print(_closing_text(plan, rows, best))
     names = ("sweep", "best", "clients", "tasks")
     tables = [directory / f"{name}.csv" for name in names]
     print("", *(table for table in tables if table.exists()), sep="\n", flush=True)
     return int(any(row["status"] == "failed" for row in rows))
-
-
-def _absolute(path: str | None) -> str | None:
-    return os.path.abspath(os.path.expanduser(path)) if path else None
-
-
-def _model_dir(grid: grids.Grid) -> str | None:
-    """Returns where a grid's model of the user's own is; UserError if it is not there."""
-    models = {grid.fixed.get("model", ""), *grid.tried.get("model", ())}
-    named = [model for model in models if users_model.is_named(model)]
-    for model in named:
-        users_model.find(model)
-    return os.getcwd() if named else None
-
-
-def _check_size(plan_of: Mapping[str, Plan], may_be_large: bool) -> None:
-    """Asks before sweeps that would take very long."""
-    most = _TOO_MANY_RUNS if may_be_large else _MANY_RUNS
-    if sum(plan.num_runs for plan in plan_of.values()) > most:
-        work = "; ".join(
-            f"{name}: {p.grid.num_points} settings x {p.num_seeds} seeds are {p.num_runs} runs"
-            for name, p in plan_of.items()
-        )
-        advice = "try fewer values" + ("" if may_be_large else ", or give --yes")
-        raise UserError("", work, f"at most {most} runs", advice)
-
-
-@contextlib.contextmanager
-def _opened(root: str, name: str, plan: Plan) -> Iterator[run_directory.RunDirectory]:
-    """Holds a sweep's directory; UserError if it is in use, foreign or not writable."""
-    try:
-        directory = run_directory.RunDirectory(root, name, {})
-    except UserError as error:
-        raise UserError(error.where, error.finding, error.expected, _OTHER_ROOT) from error
-    with contextlib.closing(directory):
-        _check_same(directory, plan)
-        yield directory
-
-
-def _check_data(plan_of: Mapping[pathlib.Path, Plan]) -> None:
-    """Refuses sweeps, by their directory, whose data cannot be loaded; a first task that is alone
-    will say so itself.
-    """
-    for number, (directory, plan) in enumerate(plan_of.items()):
-        waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
-        if len(waiting) > (number == 0):
-            arguments = plan.arguments(waiting[0].runs[0], directory)
-            complaint = data_check.complaint(plan.grid.trainer, arguments, plan.environment)
-            if complaint is not None:
-                raise UserError(f"{directory.name}: {complaint}", advice="nothing was run")
-
-
-def _check_same(directory: run_directory.RunDirectory, plan: Plan) -> None:
-    """Refuses a directory with results of another version, grid or number of seeds."""
-    then, now = directory.record.get("plan"), plan.identity()
-    if then is None and directory.record:
-        raise UserError(str(directory.path), "an experiment", "a sweep", _OTHER_ROOT)
-    if then is None:
-        return
-    for name in now:
-        before = then.get(name, 1 if name == "results_version" else None)
-        # Results under more or fewer seeds go together unless a call trains several.
-        may_differ = name == "seeds" and not plans.joins_seeds(plan.grid)
-        if before != now[name] and not may_differ:
-            stored = f"results of {_STORED.get(name, f'{name} {before}')}"
-            expected = "" if name in _STORED else str(now[name])
-            advice = f"{_OTHER_ROOT}, or move them away"
-            raise UserError(str(directory.path), stored, expected, advice)
-
-
-def _run_tasks(plan: Plan, directory: pathlib.Path, options: SweepOptions) -> None:
-    """Runs what is not finished, in processes here or as Slurm's jobs."""
-    waiting = [task for task in plan.tasks if not results.is_finished(directory, task)]
-    if not waiting:
-        return
-    for task in waiting:  # What failed is tried again.
-        results.path_of(directory, task).unlink(missing_ok=True)
-    progress, failed = TerminalProgress(), [0]
-    num_waiting = sum(len(task.runs) for task in waiting)
-    progress.start("runs", plan.num_runs, plan.num_runs - num_waiting)
-
-    def count(task: SweepTask, content: dict[str, Any]) -> None:
-        if not content.get("has_begun", True):
-            where = f"{task.runs[0].run_id} failed before its training: {content['reason']}"
-            raise UserError(where, advice="correct that, then give the same command to continue")
-        failed[0] += sum(row["status"] == "failed" for row in content["runs"])
-        progress.advance(len(task.runs), failed=failed[0])
-
-    if options.scheduler == "local":
-        at_once = options.max_parallel or processes.share_of_cores(options.cpus_per_task)
-        processes.run(plan, directory, waiting, at_once, count)
-    else:
-        slurm.run(directory, waiting, count, options)
-    progress.finish()
 
 
 def _closing_text(

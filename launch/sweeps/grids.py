@@ -203,7 +203,11 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
 
     UserError as `parse`, and if the trainer refuses a flag or a value.
     """
-    grid = parse(path)
+    return checked(with_fixed(parse(path), fixed), path)
+
+
+def with_fixed(grid: Grid, fixed: Mapping[str, str]) -> Grid:
+    """Returns a grid with other values of `fixed`; UserError for a flag that a sweep sets."""
     with errors.at("--fixed"):
         for flag in fixed:
             _refuse_sweeps_own(flag)
@@ -213,15 +217,21 @@ def read(path: pathlib.Path, fixed: Mapping[str, str] = MappingProxyType({})) ->
 
     # Settings that differ in nothing else become one.
     settings = {tuple(left(setting).items()): left(setting) for setting in grid.settings}
-    grid = dataclasses.replace(
+    return dataclasses.replace(
         grid, fixed={**grid.fixed, **fixed}, inside=left(grid.inside), grid=left(grid.grid),
         settings=tuple(settings.values()),
     )  # fmt: skip
+
+
+def checked(grid: Grid, place: object) -> Grid:
+    """Returns a grid of a file, or of another place, once its trainer takes its flags; UserError if
+    it refuses one.
+    """
     for line, section, flag, texts, _ in _flag_values(grid):
-        with _at(f"{path} line {line}" if line else f"{path}, --fixed"):
+        with _at(f"{place} line {line}" if line else f"{place}, --fixed"):
             for text in [",".join(texts)] if section == "inside" else texts:
                 grid.parsed(flag, text)
-    with _at(path):
+    with _at(place):
         _check_algorithms(grid)
     return grid
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from launch.sweeps import results
 from launch.sweeps.plans import Plan, SweepRun, SweepTask
@@ -32,8 +32,16 @@ _KILOBYTES_PER_MEGABYTE = 1024.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
+class PlannedTask(NamedTuple):
+    """A task of the sweep in a directory."""
+
+    plan: Plan
+    directory: pathlib.Path
+    task: SweepTask
+
+
 # What is called with each task that ended, and its results.
-OnDone = Callable[[SweepTask, dict[str, Any]], None]
+OnDone = Callable[[PlannedTask, dict[str, Any]], None]
 
 
 class Process:
@@ -47,7 +55,8 @@ class Process:
         num_cores: int,
         worker: Worker | None = None,
     ):
-        self._plan, self._directory, self.task = plan, directory, task
+        self.planned = PlannedTask(plan, directory, task)
+        self._plan, self._directory, self.task = self.planned
         self._start = time.monotonic()
         self._end: End | None = None
         self._log = directory / "logs" / f"{task.name}.log"
@@ -112,30 +121,40 @@ class Process:
             return children.last_line(log) or f"exit status {code}"
 
 
-def run(
-    plan: Plan, directory: pathlib.Path, tasks: Sequence[SweepTask], at_once: int, on_done: OnDone
-) -> None:
-    """Runs tasks, so many at once, until all are done or a signal asks for the end."""
-    waiting = collections.deque(tasks)
+def run(waiting: collections.deque[PlannedTask], at_once: int, on_done: OnDone) -> None:
+    """Runs tasks, so many at once, until all are done or a signal asks for the end; `on_done` may
+    take some that wait away.
+    """
     running: list[Process] = []
-    idle: list[Worker] = []
+    idle: list[Process] = []
     num_cores = share_of_cores(at_once)
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 with signals.delay():  # One that comes before the note would leave it behind.
-                    task, worker = waiting.popleft(), idle.pop() if idle else None
-                    running.append(Process(plan, directory, task, num_cores, worker))
+                    planned = waiting.popleft()
+                    running.append(Process(*planned, num_cores, _idle_worker(idle, planned)))
             for process in [p for p in running if not p.is_running()]:
                 running.remove(process)
-                idle += [process.worker] * process.worker.is_running
-                on_done(process.task, process.keep())
+                idle += [process] * process.worker.is_running
+                on_done(process.planned, process.keep())
             commandline.raise_if_ended()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
     finally:
         end(running)
-        for worker in idle:
-            worker.close()
+        for process in idle:
+            process.worker.close()
+
+
+def _idle_worker(idle: list[Process], planned: PlannedTask) -> Worker | None:
+    """Takes a worker of the same sweep, or closes one of another: it holds memory for nothing."""
+    process = next((p for p in idle if p.planned.directory == planned.directory), None)
+    if process is None and idle:
+        idle.pop(0).worker.close()
+    if process is None:
+        return None
+    idle.remove(process)
+    return process.worker
 
 
 def end(running: Sequence[Process]) -> None:

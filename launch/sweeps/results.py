@@ -146,7 +146,7 @@ def is_finished(directory: pathlib.Path, task: SweepTask) -> bool:
 def write(directory: pathlib.Path, plan: Plan) -> list[dict[str, Any]]:
     """Writes the tables and returns the rows of `sweep.csv`, in its order."""
     contents = {task.number: load(path_of(directory, task)) or {} for task in plan.tasks}
-    _check_data(directory, contents.values())
+    check_data_files(directory, contents.values())
     rows = _sweep_rows(plan, contents)
     point = best_point(plan, rows)
     numbers, tried = (*_OF_RUN, *_NUMBERS), tuple(plan.grid.tried)
@@ -171,7 +171,8 @@ def write(directory: pathlib.Path, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def _check_data(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
+def check_data_files(directory: pathlib.Path, contents: Iterable[Mapping[str, Any]]) -> None:
+    """Raises a UserError if tasks' results are of different data files."""
     files = {json.dumps(c["data_files"], sort_keys=True) for c in contents if c.get("data_files")}
     if len(files) > 1:
         names = [errors.name(name) for name in ("data_dir", "root_output_dir")]
@@ -251,6 +252,15 @@ def _write_clients(directory: pathlib.Path, plan: Plan, point: int | None) -> No
     if point is None:
         path.unlink(missing_ok=True)
         return
+    clients = clients_of(directory, plan, point)
+    columns = list(clients[0]) if clients else list(columns_lib.names("clients"))
+    csv_files.write(path, columns, clients)
+
+
+def clients_of(directory: pathlib.Path, plan: Plan, point: int) -> list[dict[str, str]]:
+    """Returns the clients of a setting's runs at the reported round: the chosen one's, or that of
+    the best baseline.
+    """
     clients: list[dict[str, str]] = []
     chosen = [(task, run) for task in plan.tasks for run in task.runs if run.point == point]
     for task, run in chosen:
@@ -264,5 +274,4 @@ def _write_clients(directory: pathlib.Path, plan: Plan, point: int | None) -> No
             key = (client["run_id"], client["round"])
             if key == (run.run_id, row["round"]) and client["split"] in SPLITS:
                 clients.append(client)
-    columns = list(clients[0]) if clients else list(columns_lib.names("clients"))
-    csv_files.write(path, columns, clients)
+    return clients

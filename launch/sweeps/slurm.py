@@ -22,7 +22,7 @@ from typing import Any
 
 from launch.sweeps import plans, processes, results
 from launch.sweeps.plans import SweepTask
-from launch.sweeps.processes import OnDone
+from launch.sweeps.processes import OnDone, PlannedTask
 from motley_tff import commandline
 from motley_tff.core import cores, errors, signals
 from motley_tff.core.errors import UserError
@@ -101,25 +101,35 @@ def check() -> None:
         raise UserError(name, "slurm", expected, f"log in to the cluster, or give {name}=local")
 
 
-def run(
-    directory: pathlib.Path, tasks: Sequence[SweepTask], on_done: OnDone, resources: Resources
-) -> None:
-    """Runs tasks as arrays of jobs, so many at once, until all are done; a signal cancels the rest.
+def run(tasks: Sequence[PlannedTask], on_done: OnDone, resources: Resources) -> None:
+    """Runs tasks as arrays of jobs, so many of a sweep at once, until all are done; a signal
+    cancels the rest.
 
     Jobs read the plan from the directory, which is on a file system that all nodes share. `on_done`
     is called with each task that ended, and its results. UserError if Slurm refuses the jobs.
     """
-    directory = directory.absolute()
-    name = "motley_" + hashlib.sha256(str(directory).encode()).hexdigest()[:12]
-    _cancel_leftovers(name)
+    names = {planned.directory: _job_name(planned.directory) for planned in tasks}
+    for name in names.values():
+        _cancel_leftovers(name)
     try:
         for start in range(0, len(tasks), _MAX_JOBS):
-            some = tasks[start : start + _MAX_JOBS]
-            job_ids = _submit(directory, name, some, resources)
-            _wait(directory, list(zip(some, job_ids, strict=True)), on_done)
+            waiting: list[tuple[PlannedTask, str]] = []
+            for directory, name in names.items():
+                some = [p for p in tasks[start : start + _MAX_JOBS] if p.directory == directory]
+                if some:
+                    numbers = [planned.task for planned in some]
+                    job_ids = _submit(directory.absolute(), name, numbers, resources)
+                    waiting += zip(some, job_ids, strict=True)
+            _wait(waiting, on_done)
     except BaseException:
-        subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
+        for name in names.values():
+            subprocess.run(["scancel", f"--name={name}"], capture_output=True, check=False)
         raise
+
+
+def _job_name(directory: pathlib.Path) -> str:
+    """Returns what the jobs of a sweep are called."""
+    return "motley_" + hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:12]
 
 
 def _submit(
@@ -146,7 +156,7 @@ def _submit(
     return [job.job_id for job in jobs]
 
 
-def _wait(directory: pathlib.Path, waiting: list[tuple[SweepTask, str]], on_done: OnDone) -> None:
+def _wait(waiting: list[tuple[PlannedTask, str]], on_done: OnDone) -> None:
     """Waits until every task's job has left results, or has left the queue without any."""
     gone_since: dict[str, float] = {}
     asked_at, queued = 0.0, {job_id for _, job_id in waiting}
@@ -155,14 +165,14 @@ def _wait(directory: pathlib.Path, waiting: list[tuple[SweepTask, str]], on_done
         now = time.monotonic()
         if now - asked_at > _SECONDS_BETWEEN_QUESTIONS:
             asked_at, queued = now, _queued([job_id for _, job_id in waiting], queued)
-        for task, job_id in list(waiting):
+        for planned, job_id in list(waiting):
             if job_id not in queued:
                 gone_since.setdefault(job_id, now)
             is_late = now - gone_since.get(job_id, now) > _SECONDS_OF_GRACE
-            content = _content(directory, task, job_id, is_late)
+            content = _content(planned.directory, planned.task, job_id, is_late)
             if content is not None:
-                waiting.remove((task, job_id))
-                on_done(task, content)
+                waiting.remove((planned, job_id))
+                on_done(planned, content)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 

@@ -168,16 +168,22 @@ class GroupTraining:
         ]
 
     def _points_near_the_best(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        """Returns the settings that may be the sweep's best: all where other seeds have a say."""
+        """Returns the settings that may be the sweep's best, or have its best baseline: all where
+        other seeds have a say.
+        """
         if not plans.joins_seeds(self._plan.grid):
             return {run.point for run in self._task.runs}
         points = np.array([run.point for run in self._task.runs]).reshape(
             -1, len(self._group.seeds)
         )
-        values = results.validation_means(self._plan.grid, rows).reshape(points.shape).mean(axis=1)
-        values = values if self._tuning[0] else -values
-        best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
-        return set(points[values >= best - results.NEAR * abs(best), 0].tolist())
+        near: set[int] = set()
+        for choose_by in {self._plan.grid.choose_by, "baseline"}:
+            grid = dataclasses.replace(self._plan.grid, choose_by=choose_by)
+            values = results.validation_means(grid, rows).reshape(points.shape).mean(axis=1)
+            values = values if self._tuning[0] else -values
+            best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
+            near.update(points[values >= best - results.NEAR * abs(best), 0].tolist())
+        return near
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
         algorithm = algorithms.with_values(self._flags.run.algorithm, hparams)

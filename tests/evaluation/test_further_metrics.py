@@ -43,7 +43,10 @@ def test_what_a_task_takes():
     assert task.tuning_metric.name == "loss" and task.metric.name == "accuracy"
     # What a task has already is not computed twice.
     table = _with(synthetic.task("table"), "roc_auc")
-    assert not table.by_client and [m.name for m in table.summarized] == ["roc_auc"]
+    assert not table.by_client and [m.name for m in table.summarized] == ["roc_auc", "loss"]
+    # Few examples of a user's say little by their accuracy; of numbers the loss is the error.
+    assert table.tuning_metric.name == "loss"
+    assert _with(synthetic.task("school"), "r2").chooses_by is None
     assert _with(task, "macro_f1", tuning_metric="loss") == task
 
 

@@ -1,9 +1,10 @@
 """Stands for the Python that trains, so that a sweep of trainers takes no seconds.
 
-A run's mean over validation clients is its client_learning_rate, that over test clients the same
-plus its seed / 10000; at a rate above 1 it ends with an error, above 10 it finds no data. Where a
-file `hold` lies beside the sweeps it waits, and ends at SIGTERM as a trainer does, with a
-checkpoint. The data of all grids are there.
+A run's mean over validation clients is its client_learning_rate (0.1 without one), that over test
+clients the same plus its seed / 10000; three clients are a tenth of it apart. The baseline's is 2
+less that mean. At a rate above 1 it ends with an error; at one above 10, or such a
+proximal_strength, it finds no data. Where a file `hold` lies beside the sweeps it waits, and ends
+at SIGTERM as a trainer does, with a checkpoint. The data of all grids are there.
 """
 
 import sys
@@ -23,7 +24,8 @@ if module != "launch.sweeps.pool" or not words[2].startswith("trainers."):
 def run():
     flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
     run = pathlib.Path(flags["root_output_dir"], flags["experiment_name"])
-    if float(flags["client_learning_rate"]) > 10:
+    rate = float(flags.get("client_learning_rate", 0.1))
+    if max(rate, float(flags.get("proximal_strength", 0))) > 10:
         sys.stderr.write("trainer: no data\\n")
         sys.exit(2)
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -39,20 +41,21 @@ def run():
     (run / f"started_{{number}}").touch()
     while hold.exists() and int(hold.read_text() or 9) >= number:
         time.sleep(0.02)
-    rate, seed = float(flags["client_learning_rate"]), int(flags["base_random_seed"])
+    seed = int(flags["base_random_seed"])
     if rate > 1:
         sys.exit("the loss is not finite")
     means = {{"valid": rate, "test": rate + seed / 1e4}}
     about = f"{{run.name}},emnist,fedavg,{{seed}},1,"
     (run / "summary.csv").write_text(
         "round,split,candidate,num_clients,baseline_mean,personalized_mean"
-        + "".join(f"\\n1,{{split}},1,2,{{mean + 1}},{{mean}}" for split, mean in means.items())
+        + "".join(f"\\n1,{{split}},1,2,{{2 - mean}},{{mean}}" for split, mean in means.items())
         + "\\n")
     (run / "clients.csv").write_text(
         "run_id,dataset,algorithm,base_random_seed,round,split,client_id,"
         "metric,higher_is_better,baseline,personalized"
-        + "".join(f"\\n{{about}}{{split}},a,error,0,{{mean + 1}},{{mean}}"
-                  for split, mean in means.items()) + "\\n")
+        + "".join(f"\\n{{about}}{{split}},{{name}},error,0,{{2 - mean}},{{mean + apart * mean}}"
+                  for split, mean in means.items()
+                  for name, apart in (("a", -0.1), ("b", 0.0), ("c", 0.1))) + "\\n")
     (run / "run.json").write_text(json.dumps(
         {{"flags": {{"train_epochs": int(flags.get("train_epochs", 0))}},
           "higher_is_better": False, "metric": "error"}}))
