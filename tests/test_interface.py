@@ -291,7 +291,7 @@ def test_runs_of_before_have_no_further_metrics(tmp_path):
 
 def test_clients_are_drawn_those_that_lose_most_first():
     matplotlib.use("agg")
-    result = motley.Result(*[_clients()] * 5, {}, None)
+    result = motley.Result(*[_clients()] * 6, {}, None)
     ax = result.plot_clients()
     assert [t.get_text() for t in ax.get_xticklabels()] == ["b", "a"]
     heights = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() for bar in ax.patches}

@@ -240,6 +240,8 @@ def test_a_round_of_a_trainer(name, tmp_path):
     flags = [f"--dataset_name={name}", *_FEW, own]
     if name in datasets.DEALT:
         flags += ["--partition=dirichlet:1", "--num_clients=3"]
+    if task.is_own_data:
+        flags.append("--client_learning_rate=0.1")  # Or several are tried first.
     is_silos = task.setting == "cross_silo"
     flags.append("--max_clients=2" if is_silos else "--clients_per_train_round=1")
     with (

@@ -37,7 +37,8 @@ def _other_value(option):
     """Returns a value of an option that is not its default."""
     if option.choices:
         return next(choice for choice in option.choices if choice != option.default)
-    value = {bool: True, int: 8, float: 0.1, str: "tab"}[option.kind]
+    text = "day_first" if option.field == "date_format" else "tab"
+    value = {bool: True, int: 8, float: 0.1, str: text}[option.kind]
     return (value,) if option.is_list else value
 
 

@@ -14,7 +14,7 @@ import datasets
 from datasets.models import choice, users_model
 from datasets.options import DataOptions
 from motley_tff import BackendConfig, interface
-from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
+from motley_tff.algorithms import FedAvg, FineTuning, KnnPer, optimizers
 from motley_tff.core.layer_groups import Features
 from tests.errors import refused
 from tests.trainers import programs
@@ -279,7 +279,8 @@ def test_the_examples_model_is_trained_and_told_from_another(write, tmp_path):
     def run():
         task = datasets.create("table", use_synthetic_data=True, model=model, max_clients=6)
         return interface.run(
-            task, FedAvg(), FineTuning(max_epochs=1), rounds=1, clients_per_round=2,
+            task, FedAvg(optimizers.OptimizerConfig("sgd", 0.1)), FineTuning(max_epochs=1),
+            rounds=1, clients_per_round=2,
             backend=BackendConfig(name="sequential"), root_output_dir=str(tmp_path),
         )  # fmt: skip
 

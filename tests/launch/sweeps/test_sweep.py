@@ -301,7 +301,7 @@ def test_data_are_loaded_once_before_anything_runs(folder, swept, refused, monke
 
 
 def test_a_sweep_says_what_is_left_out_of_its_data(tmp_path, capsys):
-    rows = [f"c{i // 4},{i % 9},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(40)]
+    rows = [f"c{i // 4},{i % 9},{('a', 'b', 'b', 'a')[i % 4] if i else ''}" for i in range(80)]
     (tmp_path / "t.csv").write_text("\n".join(["who,x,y", *rows]))
     flags = ["--experiment_name=x", "--dataset_name=table", f"--data_file={tmp_path / 't.csv'}",
              "--client_column=who", "--label_column=y"]  # fmt: skip
