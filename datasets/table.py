@@ -54,9 +54,13 @@ _SYNTHETIC_SHOPS = 40
 _LABEL_KIND = errors.name("label_kind")
 
 _MODELS: Mapping[str, choice.Architecture] = {
-    "linear": choice.Architecture(lambda facts, sizes: linear.Linear(_num_classes(facts))),
+    "linear": choice.Architecture(
+        lambda facts, sizes: linear.Linear(_num_classes(facts), facts.mean_label)
+    ),
     "mlp": choice.Architecture(
-        lambda facts, sizes: mlp.Mlp(_num_classes(facts), sizes or (64, 64)), "units", None
+        lambda facts, sizes: mlp.Mlp(_num_classes(facts), sizes or (64, 64), facts.mean_label),
+        "units",
+        None,
     ),
 }
 
@@ -68,12 +72,14 @@ class Labels(NamedTuple):
       values: int32 [n], places in `classes`, -1 of one that is not there; or float32, scaled.
       classes: The classes' names; None of numbers.
       low, high: Of numbers, the training labels' least and largest.
+      mean: Of numbers, the mean of the scaled training labels.
     """
 
     values: np.ndarray
     classes: tuple[str, ...] | None
     low: float = 0.0
     high: float = 1.0
+    mean: float = 0.0
 
 
 def create_task(options: DataOptions) -> task_lib.Task:
@@ -313,7 +319,8 @@ def _labels(cells: pd.Series, options: DataOptions, train: np.ndarray) -> Labels
         if low == high:
             problem = f"{low:g} as every training label"
             raise rows_lib.column_error(cells, problem, "labels that differ")
-        return Labels(((numbers - low) / (high - low)).astype(np.float32), None, low, high)
+        values = ((numbers - low) / (high - low)).astype(np.float32)
+        return Labels(values, None, low, high, float(values[train].mean()))
     texts = cells.str.strip()
     if numbers is not None:  # 1 and 1.0 are one class, called as it is first.
         texts = texts.groupby(numbers, sort=False).transform("first")
@@ -364,7 +371,9 @@ def _task(
 ) -> task_lib.Task:
     classes = labels.classes
     num_outputs = len(classes or ()) or 1
-    model_facts = choice.ModelFacts(num_outputs, (width,), predicts_numbers=not classes)
+    model_facts = choice.ModelFacts(
+        num_outputs, (width,), predicts_numbers=not classes, mean_label=labels.mean
+    )
     example = np.zeros((1, width), np.float32)
     fields: dict[str, Any]
     if classes is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Raised whenever the same flags give other numbers: nothing goes on with what another one began.
-RESULTS_VERSION = 8
+RESULTS_VERSION = 9
 
 _MODULES = {
     "BackendConfig": "experiment.config",

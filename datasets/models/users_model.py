@@ -46,12 +46,15 @@ class ModelFacts(NamedTuple):
       input_shape: Of one example, such as (28, 28, 1); of text (number of tokens,).
       num_ids: Of text: token ids are below it; else None.
       predicts_numbers: Whether the output is a number [batch] and no logits.
+      mean_label: Of numbers, the mean of the training labels, at which outputs may start: a client
+        that trains alone on few examples hardly gets there from 0.
     """
 
     num_outputs: int
     input_shape: tuple[int, ...]
     num_ids: int | None = None
     predicts_numbers: bool = False
+    mean_label: float = 0.0
 
 
 def is_named(model: str | None) -> bool:

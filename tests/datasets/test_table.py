@@ -265,6 +265,10 @@ def test_numbers_are_scaled_by_training_labels_and_told_in_their_unit():
     assert float(squared(targets, outputs)[0]) == pytest.approx(0.0625)
     assert float(absolute(targets, outputs)[0]) == pytest.approx(0.25 * (high - low))
     assert float(task.loss(targets, outputs)[0]) == pytest.approx(0.03125)
+    # A client that trains alone from 0 would hardly get to labels of 0.5 with a few steps.
+    weights = task.model.initial_weights(0)
+    start = task.model.predict(weights, np.zeros((1, 1), np.float32), False, None)
+    assert float(start[0]) == pytest.approx(np.mean(train), rel=1e-6)
 
 
 @pytest.mark.parametrize(
