@@ -356,7 +356,9 @@ def _effect(pair: ComparedPair) -> str:
     if pair.p_holm < _LEVEL:
         verb, sign = ("hurts", 1) if test.difference > 0 else ("helps", -1)
         return f"{verb} by {_amount(test, sign)}"
-    return f"makes no difference beyond noise ({_amount(test, -1)})"
+    # The interval is of this test alone and may leave 0 out.
+    p = f"p {pair.p_holm:.2g} by Holm's correction"
+    return f"makes no difference beyond noise ({_amount(test, -1)}, {p})"
 
 
 def _amount(test: PairedTest, sign: int) -> str:
