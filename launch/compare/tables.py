@@ -120,8 +120,8 @@ def _method_row(
     aligned, name = comparison.aligned, outcome.method.name
     is_compared = name in aligned.methods
     clients, seeds = (
-        getattr(paired_tests, f"{unit}_means")(aligned, name) if is_compared else np.array([])
-        for unit in ("client", "seed")
+        means(aligned, name) if is_compared else np.array([])
+        for means in (paired_tests.client_means, paired_tests.seed_means)
     )
     hurt = collecting.hurt(outcome, fedavg)
     row: dict[str, Any] = {
