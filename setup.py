@@ -108,6 +108,9 @@ setuptools.setup(
     entry_points={
         "console_scripts": COMMANDS,
         "motley_tff.datasets": tasks(),
-        "motley_tff.reports": ["html = launch.report.building:build"],
+        "motley_tff.reports": [
+            "html = launch.report.building:build",
+            "compare = launch.compare.from_python:compare",
+        ],
     },
 )

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from motley_tff.core.errors import UserError as UserError
     from motley_tff.evaluation.config import EvaluationConfig as EvaluationConfig
     from motley_tff.experiment.config import BackendConfig as BackendConfig
-    from motley_tff.interface import Result as Result, create_task as create_task, run as run
+    from motley_tff.interface import (
+        Result as Result,
+        compare as compare,
+        create_task as create_task,
+        run as run,
+    )
 
 __version__ = "0.1.0"
 
@@ -29,6 +34,7 @@ _MODULES = {
     "EvaluationConfig": "evaluation.config",
     "Result": "interface",
     "UserError": "core.errors",
+    "compare": "interface",
     "create_task": "interface",
     "run": "interface",
 }

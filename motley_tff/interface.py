@@ -19,7 +19,7 @@ import os
 import pathlib
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from motley_tff.algorithms import FedAvg, FineTuning, KnnPer
@@ -89,11 +89,7 @@ class Result:
 
         UserError if the folder cannot be written.
         """
-        try:
-            build = plugins.ours(plugins.REPORTS)["html"].load()
-        except KeyError:
-            expected = "the project installed, as launch/run does"
-            raise UserError("report", "nothing that draws one", expected) from None
+        build = _installed("html", "report")
         with contextlib.ExitStack() as stack:
             folder = self.directory
             if folder is None:
@@ -186,10 +182,6 @@ def run(
     Raises:
       UserError: If the settings do not fit the task, or the folder holds another experiment.
     """
-    from motley_tff.core.task import Task  # TensorFlow takes 3 s.
-
-    if not isinstance(task, Task):
-        raise UserError(errors.name("task"), task, "what create_task returns")
     config = RunConfig(
         algorithm=algorithm,
         personalization=personalization,
@@ -202,7 +194,26 @@ def run(
         ),
         backend=backend or BackendConfig(),
     )
-    config = options_lib.checked(config)
+    return run_whole(
+        task, config, root_output_dir, experiment_name, reporter, not rounds_per_evaluation
+    )
+
+
+def run_whole(
+    task: Task,
+    config: RunConfig,
+    root_output_dir: str | None = None,
+    experiment_name: str = "run",
+    reporter: progress.Progress | None = None,
+    is_after_the_last: bool = True,
+) -> Result:
+    """Does what `run` does, of a whole configuration.
+
+    Args:
+      is_after_the_last: Whether the evaluation is after the last round, however many there are.
+    """
+    check_task(task)
+    config, algorithm = options_lib.checked(config), config.algorithm
     if algorithm.card.trainers == ("mtl_trainer",) and task.setting == "cross_device":
         expected = f"silos, as {algorithm.card.title} keeps a state at each client"
         advice = "choose another algorithm or task"
@@ -215,7 +226,7 @@ def run(
         # Runs of before did not say their data's options.
         before = {"data": settings["data"]}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
-        followers = functools.partial(_followers, whole, not rounds_per_evaluation)
+        followers = functools.partial(_followers, whole, is_after_the_last)
         directory = run_directory.RunDirectory(
             root, experiment_name, settings, before, raisable, "motley_tff.run", followers
         )
@@ -223,6 +234,43 @@ def run(
         run_config(task, config, directory, reporter or progress_bars.of_notebook())
         result = _result(directory, is_kept=root_output_dir is not None)
     return result  # noqa: RET504 - the stack may swallow, says its type
+
+
+def check_task(task: Any) -> None:
+    """Raises a UserError unless this is a task."""
+    from motley_tff.core.task import Task  # TensorFlow takes 3 s.
+
+    if not isinstance(task, Task):
+        raise UserError(errors.name("task"), task, "what create_task returns")
+
+
+def compare(task: Task, algorithms: Sequence[str] | None = None, **options: Any) -> Any:
+    """Trains methods of personalization on a task and says which one helps, as `motley_compare`.
+
+    Args:
+      algorithms: Names of methods, such as "finetuning", "ditto"; by default all that the command's
+        list has for the task's setting.
+      **options: Those of `launch.compare.from_python.compare`: `rounds`, `seeds`,
+        `clients_per_round`, `root_output_dir`, `experiment_name`, `reporter`.
+
+    Returns:
+      A `launch.compare.from_python.Comparison`: pandas frames, and the answer in one sentence.
+
+    Raises:
+      UserError: If a name is unknown, the setting does not allow it, or the folder holds another
+        comparison.
+    """
+    check_task(task)
+    return _installed("compare", "compare")(task, algorithms, **options)
+
+
+def _installed(name: str, argument: str) -> Any:
+    """Returns a function of the part of this project that stands above this package."""
+    try:
+        return plugins.ours(plugins.REPORTS)[name].load()
+    except KeyError:
+        expected = "the project installed, as launch/run does"
+        raise UserError(argument, "nothing that does it", expected) from None
 
 
 def _followers(whole: RunConfig, is_after_the_last: bool, rounds: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,22 @@ class Work(NamedTuple):
     def is_baseline(self) -> bool:
         """Whether it is the baseline of another method's runs."""
         return self.plan.grid.algorithm != self.method.name
+
+
+def owner(method: Method, compared: Sequence[Method]) -> str:
+    """Returns the compared method whose runs have this one as their baseline, or no name."""
+    return method.baseline_of if method.baseline_of in {m.name for m in compared} else ""
+
+
+def works(
+    compared: Sequence[Method], plan: Callable[[Method], Plan], directory: pathlib.Path
+) -> list[Work]:
+    """Returns each method beside the sweep that it is taken from: a baseline from that of the
+    method whose runs have it.
+    """
+    owners = {method.name: owner(method, compared) or method.name for method in compared}
+    plans = {m.name: plan(m) for m in compared if owners[m.name] == m.name}
+    return [Work(m, plans[owners[m.name]], directory / owners[m.name]) for m in compared]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from launch.compare.budget import Training
 from launch.compare.collecting import Work
 from launch.compare.methods import Method
 from launch.compare.tables import ComparedMethods
-from launch.sweeps import data_check, grids, results, running, slurm
+from launch.sweeps import data_check, grids, running, slurm
 from launch.sweeps.plans import Plan
 from launch.sweeps.processes import PlannedTask
 from launch.sweeps.running import OpenSweep, SweepOptions
@@ -140,25 +140,13 @@ class Request:
         )  # fmt: skip
 
     def works(self, training: Training, directory: pathlib.Path) -> list[Work]:
-        """Returns each method beside the sweep that it is taken from: a baseline from that of the
-        method whose runs have it.
-        """
-        by_name = {method.name: method for method in self.compared}
-        plans = {m.name: self.plan(m, training) for m in self.compared if not self._owner(m)}
-        owners = {name: self._owner(method) or name for name, method in by_name.items()}
-        return [
-            Work(method, plans[owners[name]], directory / owners[name])
-            for name, method in by_name.items()
-        ]
-
-    def _owner(self, method: Method) -> str:
-        """Returns the compared method whose runs have this one as their baseline."""
-        return method.baseline_of if method.baseline_of in {m.name for m in self.compared} else ""
+        """Returns each method beside its sweep, see `collecting.works`."""
+        return collecting.works(self.compared, lambda m: self.plan(m, training), directory)
 
     @property
     def trained(self) -> list[Method]:
         """The methods with runs of their own."""
-        return [method for method in self.compared if not self._owner(method)]
+        return [m for m in self.compared if not collecting.owner(m, self.compared)]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -303,22 +291,18 @@ def _run(
     print(f"{_NAME}: {len(works)} methods, {runs} runs; {request.in_words(training)}",
           file=sys.stderr, flush=True)  # fmt: skip
     running.run_tasks(sweeps, request.options, _refused)
-    rows = {sweep.path: results.write(sweep.path, sweep.plan) for sweep in sweeps}
-    collecting.check_data_files(directory.path, works)
+    drawn = request.data.use_synthetic_data or request.data.partition != "natural"
+    comparison, costs = tables.of_works(directory.path, works, drawn)
     for sweep in sweeps:
         sweep.write_record("finished")
-    outcomes = [collecting.outcome(work, rows[work.path], directory.path) for work in works]
-    drawn = request.data.use_synthetic_data or request.data.partition != "natural"
-    comparison = tables.compare(outcomes, sweeps[0].plan.seeds, drawn)
-    costs = [collecting.cost(work, rows[work.path]) for work in works]
     paths = tables.write(directory.path, comparison, costs)
-    seconds = {cost["method"]: cost["seconds"] for cost in costs if cost["seconds"] is not None}
+    seconds = tables.seconds_of(costs)
     print(tables.closing_text(comparison, request.in_words(training), seconds))
     if request.options.report and comparison.aligned.num_clients:
         paths += _drawn(directory.path, comparison, seconds, [s.path for s in sweeps])
     print("", *paths, sep="\n", flush=True)
     directory.write_record(status="finished")
-    return int(any(outcome.reason for outcome in outcomes))
+    return int(any(outcome.reason for outcome in comparison.outcomes))
 
 
 def _check_data(plan: Plan, directory: pathlib.Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from launch.compare import collecting
-from launch.compare.collecting import Outcome
+from launch.compare.collecting import Outcome, Work
 from launch.compare.methods import FEDAVG, FINETUNING, LOCAL
+from launch.sweeps import results
 from motley_tff.files import csv_files, text_tables
 from motley_tff.metrics import paired_tests
 from motley_tff.metrics.paired_tests import Aligned, PairedTest
@@ -93,6 +94,26 @@ def compare(
     ]
     num_tests = sum(not math.isnan(p) for p in tested.values())
     return ComparedMethods(outcomes, aligned, pairs, num_tests, seeds, drawn_by_seed)
+
+
+def of_works(
+    directory: pathlib.Path, works: Sequence[Work], drawn_by_seed: bool = False
+) -> tuple[ComparedMethods, list[dict[str, Any]]]:
+    """Writes the tables of the methods' sweeps; returns the comparison, and each method's costs.
+
+    UserError if methods were trained on different data files.
+    """
+    plans = {work.path: work.plan for work in works}
+    rows = {path: results.write(path, plan) for path, plan in plans.items()}
+    collecting.check_data_files(directory, works)
+    outcomes = [collecting.outcome(work, rows[work.path], directory) for work in works]
+    comparison = compare(outcomes, works[0].plan.seeds, drawn_by_seed)
+    return comparison, [collecting.cost(work, rows[work.path]) for work in works]
+
+
+def seconds_of(costs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns what each method's runs took, where it has runs of its own."""
+    return {cost["method"]: cost["seconds"] for cost in costs if cost["seconds"] is not None}
 
 
 def write(

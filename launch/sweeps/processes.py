@@ -108,7 +108,7 @@ class Process:
             return failure(self.task, f"left no results; see {self._log.name}")
         run = self.task.runs[0]
         try:
-            return _from_directory(self._directory / "runs" / run.run_id, self._plan, run)
+            return from_directory(self._directory / "runs" / run.run_id, self._plan, run)
         except (UserError, OSError, KeyError, ValueError) as error:
             return failure(self.task, f"its files cannot be read: {error}")
 
@@ -181,7 +181,7 @@ def share_of_cores(num_processes: int) -> int:
     return max(1, cores.num_available() // num_processes)
 
 
-def _from_directory(directory: pathlib.Path, plan: Plan, run: SweepRun) -> dict[str, Any]:
+def from_directory(directory: pathlib.Path, plan: Plan, run: SweepRun) -> dict[str, Any]:
     """Returns what is kept of a trainer's finished run."""
     record = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     higher = record["higher_is_better"]

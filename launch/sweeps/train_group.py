@@ -10,17 +10,19 @@ import functools
 import importlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import datasets
+from datasets.options import DataOptions
 from launch.sweeps import plans, results
 from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.experiment import defaults, run_directory
+from motley_tff.experiment.config import RunConfig
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
 from trainers import config
@@ -33,13 +35,33 @@ def main(directory: str, number: str) -> None:
     task = plan.tasks[int(number)]
     importlib.import_module(f"trainers.{plan.grid.trainer}")  # Declares its flags.
     commandline.parse([plan.grid.trainer, *plan.arguments(task.runs[0], folder)])
-    GroupTraining(folder, plan, task, config.read(plan.grid.trainer)).run()
+    flags = config.read(plan.grid.trainer)
+    create = functools.partial(_create, flags.data)
+    GroupTraining(folder, plan, task, flags.run, create, flags.selects_round).run()
+
+
+def _create(data: DataOptions, seed: int) -> Any:
+    return datasets.create_task(dataclasses.replace(data, base_random_seed=seed))
 
 
 class GroupTraining:
-    """Trains the runs of a task together, which has a group, by a trainer's configuration."""
+    """Trains the runs of a task together, which has a group, by a trainer's configuration.
 
-    def __init__(self, directory: pathlib.Path, plan: Plan, task: SweepTask, flags: config.Config):
+    Args:
+      run: The configuration, but for the group's own settings.
+      create: Makes the data set of a seed.
+      selects_round: Whether the best round by validation data is reported.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        plan: Plan,
+        task: SweepTask,
+        run: RunConfig,
+        create: Callable[[int], Any],
+        selects_round: bool = False,
+    ):
         """Makes the data sets of all seeds and the weights that runs start from."""
         # TensorFlow: 2.3 s; after the flags are right.
         from motley_tff.evaluation import further_metrics
@@ -48,19 +70,16 @@ class GroupTraining:
         runner.limit_threads(1)  # As many calls run side by side as there are cores.
         assert task.group is not None
         self._directory, self._plan, self._task, self._group = directory, plan, task, task.group
-        self._flags = flags
-        evaluation = flags.run.loop.evaluation
+        self._config, self._selects_round = run, selects_round
+        evaluation = run.loop.evaluation
         self._tasks = {
-            seed: further_metrics.with_metrics(
-                datasets.create_task(dataclasses.replace(flags.data, base_random_seed=seed)),
-                evaluation,
-            )
+            seed: further_metrics.with_metrics(create(seed), evaluation)
             for seed in task.group.seeds
         }
         results.begun_path(directory, task).touch()
         self._first = self._tasks[task.group.seeds[0]]
         self._run = defaults.resolve(
-            flags.run, self._first.setting, len(self._first.train), self._first.is_own_data
+            run, self._first.setting, len(self._first.train), self._first.is_own_data
         )
         self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
@@ -130,7 +149,7 @@ class GroupTraining:
         best: dict[SweepRun, Any] = {}
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
-            loop, loop.rounds_per_evaluation if self._flags.selects_round else None,
+            loop, loop.rounds_per_evaluation if self._selects_round else None,
             self._diverged, self._run.backend.memory_limit_gb * 1e9,
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
@@ -186,9 +205,9 @@ class GroupTraining:
         return near
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
-        algorithm = algorithms.with_values(self._flags.run.algorithm, hparams)
+        algorithm = algorithms.with_values(self._config.algorithm, hparams)
         # After a setting's own rates, which others may depend on.
-        run = dataclasses.replace(self._flags.run, algorithm=algorithm)
+        run = dataclasses.replace(self._config, algorithm=algorithm)
         whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
         return whole.algorithm.build(task, initial_weights)
 

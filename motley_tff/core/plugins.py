@@ -15,7 +15,7 @@ from motley_tff.core.errors import UserError
 
 # Groups of entry points, `name=module:object`.
 DATASETS, ALGORITHMS = "motley_tff.datasets", "motley_tff.algorithms"
-# What draws runs, which only this project has: `html`, a function of paths, a folder and a kind.
+# What only this project has: `html`, which draws runs, and `compare`, which makes several.
 REPORTS = "motley_tff.reports"
 _WHAT = {DATASETS: "data set", ALGORITHMS: "algorithm", REPORTS: "report"}
 _OURS = "motley-tff"

@@ -82,7 +82,9 @@ def test_a_group_is_its_trainers(name, tmp_path):
     with in_process.opened(trainer) as train, mock.patch.object(in_process, "load", silos):
         with row_by_row():
             commandline.parse([trainer, *plan.arguments(first, tmp_path)])
-            train_group.GroupTraining(tmp_path, plan, task, config.read(trainer)).run()
+            flags = config.read(trainer)
+            create = functools.partial(train_group._create, flags.data)
+            train_group.GroupTraining(tmp_path, plan, task, flags.run, create).run()
         arguments = plan.arguments(second, tmp_path)
         alone = train(tmp_path, second.run_id, *arguments[2:], "--backend=sequential")
     _, row = results.load(results.path_of(tmp_path, task))["runs"]

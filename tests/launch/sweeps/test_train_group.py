@@ -19,7 +19,7 @@ def group():
 @pytest.mark.usefixtures("eagerly")
 def test_a_personal_rate_is_that_of_the_settings_own_clients(group):
     task = toy.scalar_task({"a": [1.0], "b": [3.0]}, setting="cross_silo")
-    group._flags = SimpleNamespace(run=RunConfig(Local(OptimizerConfig("sgd", 0.1))))
+    group._config = RunConfig(Local(OptimizerConfig("sgd", 0.1)))
     built = group._build(task, task.model.initial_weights(0), {"client_learning_rate": 0.5})
     # From 0, by half of the way to each silo's number.
     states = toy.train(task, built, 1).client_states
@@ -38,7 +38,7 @@ def test_a_run_has_its_best_round_unless_its_training_diverges_later(group, monk
     group._group = SimpleNamespace(settings=settings, seeds=(100,))
     group._task, group._run = SimpleNamespace(runs=runs), RunConfig()
     group._first = toy.scalar_task({"a": [1.0]})
-    group._flags = SimpleNamespace(selects_round=True)
+    group._selects_round = True
     group._tasks = group._starts = group._personalization = group._diverged = None
 
     def rows(run, after, table):
