@@ -37,7 +37,7 @@ _FOLDERS = ("tasks", "runs", "scratch")
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class ComparisonResult:
     """What `motley.compare` returns; the frames' columns are in `motley_tff/tables/README.md`.
 
     Attributes:
@@ -89,7 +89,7 @@ def compare(
     root_output_dir: str | None = None,
     experiment_name: str = "compare",
     reporter: progress.Progress | None = None,
-) -> Comparison:
+) -> ComparisonResult:
     """Trains methods on a task under several seeds, each with its grid of rates, and compares them.
 
     Args:
@@ -141,7 +141,7 @@ def compare(
             name: reading.read(reading.open_file(directory.path / f"{name}.csv"), name)
             for name in ("compare", "comparisons", "costs")
         }
-    return Comparison(
+    return ComparisonResult(
         frames["compare"], frames["comparisons"], frames["costs"], _clients(comparison),
         tables.sentence(comparison) if comparison.aligned.num_clients else text, text, kept,
     )  # fmt: skip
