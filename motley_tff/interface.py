@@ -254,7 +254,7 @@ def compare(task: Task, algorithms: Sequence[str] | None = None, **options: Any)
         `clients_per_round`, `root_output_dir`, `experiment_name`, `reporter`.
 
     Returns:
-      A `launch.compare.from_python.ComparisonResult`: pandas frames, and the answer in one sentence.
+      A `launch.compare.from_python.ComparisonResult`: pandas frames, and the answer in a sentence.
 
     Raises:
       UserError: If a name is unknown, the setting does not allow it, or the folder holds another
