@@ -50,14 +50,21 @@ def tensorflow():
 
 
 def test_a_trainer_imports_little_beside_tensorflow(tensorflow, tmp_path):
-    root = f"--root_output_dir={tmp_path}"
-    imports = _imports("-m", "trainers.finetuning_trainer", root, *FLAGS)
+    for attempt in ("first", "second", "third"):  # On a busy machine one may be slow by chance.
+        beside, ratio = _beside_tensorflow(tensorflow, tmp_path / attempt)
+        if ratio <= LARGEST_RATIO:
+            break
+    assert ratio <= LARGEST_RATIO, sorted(beside, key=lambda i: -i.seconds)[:20]
+    # Or the ratio would be of nothing.
+    assert {"motley_tff.experiment.runner", "trainers.config"} <= {i.name for i in beside}
+
+
+def _beside_tensorflow(tensorflow, folder):
+    """Returns what a trainer imports beside TensorFlow, and its time in TensorFlow's."""
+    imports = _imports("-m", "trainers.finetuning_trainer", f"--root_output_dir={folder}", *FLAGS)
     beside = [i for i in imports if i.name not in tensorflow and "tensorflow" not in i.ancestors]
     early = [i for i in imports if i.name in FORBIDDEN and "tensorflow" not in i.ancestors]
     assert not early, [(i.name, i.ancestors) for i in early]
     # Both parts are timed in one process, so that a busy machine slows both.
     seconds = sum(i.seconds for i in imports if i.name in tensorflow)
-    ratio = sum(i.seconds for i in beside) / seconds
-    assert ratio <= LARGEST_RATIO, sorted(beside, key=lambda i: -i.seconds)[:20]
-    # Or the ratio would be of nothing.
-    assert {"motley_tff.experiment.runner", "trainers.config"} <= {i.name for i in beside}
+    return beside, sum(i.seconds for i in beside) / seconds
