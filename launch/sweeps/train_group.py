@@ -21,6 +21,7 @@ from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import algorithms, commandline
 from motley_tff.core import candidates
 from motley_tff.experiment import defaults, run_directory
+from motley_tff.experiment.config import RunConfig
 from motley_tff.files import csv_files
 from motley_tff.tables import columns
 from trainers import config
@@ -65,7 +66,10 @@ class GroupTraining:
         self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()
-        template = self._build(self._first, self._starts[0], dict(task.group.settings[0]))
+        setting = dict(task.group.settings[0])
+        template = self._configured(self._first, setting).algorithm.build(
+            self._first, self._starts[0]
+        )
         self._personalization = self._run.build_personalization(self._first, template)
 
     def run(self) -> None:
@@ -77,7 +81,7 @@ class GroupTraining:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
             summary = self._rows(run, scored, "summary")
-            tuning = self._tuning if self._tuning[1] else None
+            tuning = self._first.chosen_by if self._first.chooses_by else None
             of_run = results.of_run(run, summary, metric.name, metric.higher_is_better, tuning)
             rows.append(of_run)
         # Those of settings that may be the sweep's best.
@@ -128,24 +132,30 @@ class GroupTraining:
         runs = dict(zip(keys, self._task.runs, strict=True))
         summaries: dict[SweepRun, list[dict[str, str]]] = {run: [] for run in self._task.runs}
         best: dict[SweepRun, Any] = {}
+
+        def is_over(setting: Mapping[str, float], seed: int) -> bool:
+            return self._is_over(summaries[runs[(*setting.values(), seed)]])
+
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
             loop, loop.rounds_per_evaluation if self._flags.selects_round else None,
-            self._diverged, self._run.backend.memory_limit_gb * 1e9,
+            self._diverged, self._run.backend.memory_limit_gb * 1e9, is_over,
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
             summaries[run] += self._rows(run, scored, "summary")
-            chosen = candidates.best_round(summaries[run], *self._tuning)
+            chosen = candidates.best_round(summaries[run], *self._first.chosen_by)
             # A training loss that is not finite ends the run there, whatever it was before.
             if scored.has_diverged or chosen == str(scored.round_number):
                 best[run] = scored
         return best
 
-    @property
-    def _tuning(self) -> tuple[bool, str | None]:
-        """What rounds and settings are chosen by, as of `summaries.chosen_by`."""
-        metric = self._first.tuning_metric
-        return metric.higher_is_better, metric.name if self._first.chooses_by else None
+    def _is_over(self, rows: Sequence[Mapping[str, str]]) -> bool:
+        """Returns whether a run has ended early by its rows of `summary.csv`, as a trainer's."""
+        loop = self._run.loop
+        since = candidates.evaluations_since_better(
+            rows, *self._first.chosen_by, loop.min_improvement
+        )
+        return loop.stop_after is not None and since >= loop.stop_after
 
     def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
@@ -180,17 +190,21 @@ class GroupTraining:
         for choose_by in {self._plan.grid.choose_by, "baseline"}:
             grid = dataclasses.replace(self._plan.grid, choose_by=choose_by)
             values = results.validation_means(grid, rows).reshape(points.shape).mean(axis=1)
-            values = values if self._tuning[0] else -values
+            values = values if self._first.chosen_by[0] else -values
             best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
             near.update(points[values >= best - results.NEAR * abs(best), 0].tolist())
         return near
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
+        whole = self._configured(task, hparams)
+        return whole.scheduled(whole.algorithm.build(task, initial_weights))
+
+    def _configured(self, task: Any, hparams: Mapping[str, Any]) -> RunConfig:
+        """Returns the configuration of the runs of a setting."""
         algorithm = algorithms.with_values(self._flags.run.algorithm, hparams)
         # After a setting's own rates, which others may depend on.
         run = dataclasses.replace(self._flags.run, algorithm=algorithm)
-        whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
-        return whole.algorithm.build(task, initial_weights)
+        return defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

@@ -77,9 +77,15 @@ def remaining(
 
 
 def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> tuple[str, ...]:
-    """Returns the clients of a split to evaluate: a sample while training, all at the end."""
+    """Returns the clients of a split to evaluate: a sample while training, all at the end.
+
+    Where training may stop early it is one sample, as the best round is a choice between
+    evaluations: another sample would be better or worse by chance.
+    """
     size: int | None = getattr(config, f"{split}_clients_per_evaluation")
-    if number == config.total_rounds:
+    if config.stop_after is not None:
+        number = 0
+    elif number == config.total_rounds:
         size = config.final_evaluation_clients or None
     if task.setting == "cross_silo":
         size = None
