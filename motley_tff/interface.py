@@ -166,7 +166,7 @@ def run(
     clients_per_round: int | None = None,
     rounds_per_evaluation: int | None = None,
     stop_after: int | None = None,
-    min_improvement: float = 0.0,
+    min_improvement: float = LoopConfig.min_improvement,
     evaluation: EvaluationConfig | None = None,
     backend: BackendConfig | None = None,
     root_output_dir: str | None = None,

@@ -253,8 +253,9 @@ def _run(
     path: pathlib.Path, flags: Mapping[str, Any], run_id: str, evaluations: Sequence[Evaluation]
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
-    given = (flags.get(name) for name in ("finetune_every", "stop_after", "loop.stop_after"))
-    selects = any(given) or flags.get("reported_round") == "best"
+    selects = flags.get("reported_round") == "best" or any(
+        flags.get(name) for name in ("finetune_every", "stop_after", "loop.stop_after")
+    )
     number = _tuned_round(path) if selects else None
     number = _reported_round(evaluations, selects) if number is None else number
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}

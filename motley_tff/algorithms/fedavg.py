@@ -94,10 +94,9 @@ class FedAvg(TrainingAlgorithm):
         "How the clients' rate goes down over rounds: cosine to nearly 0 at --total_rounds, "
         "exponential by --decay_factor in --decay_rounds, step by it at once after these. Rates at "
         "evaluations, such as fine-tuning's, stay",
-        everyday="training",
     )
     server_schedule: rate_schedules.Name = option(
-        "constant", "How the server's rate does", everyday="training"
+        "constant", "How the server's rate goes down over rounds"
     )
     decay_factor: float = option(
         0.5, "What step and exponential multiply a rate by", lower=ABOVE_0, upper=1
@@ -161,7 +160,7 @@ class FedAvg(TrainingAlgorithm):
         decay = self.decay_factor, self.decay_rounds
         return rate_schedules.RoundRates(
             rate_schedules.factors(names[0], total_rounds, *decay, warmup),
-            rate_schedules.factors(names[1], total_rounds, *decay),
+            rate_schedules.factors(names[1], total_rounds, *decay, 0),
             None if "client_schedule" in self.unused else self.client.learning_rate,
             None if "server_schedule" in self.unused else self.server.learning_rate,
         )

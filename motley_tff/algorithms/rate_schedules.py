@@ -61,7 +61,7 @@ class RoundRates(NamedTuple):
 
 
 def factors(
-    name: Name, total_rounds: int, decay_factor: float, decay_rounds: int, warmup_rounds: int = 0
+    name: Name, total_rounds: int, decay_factor: float, decay_rounds: int, warmup_rounds: int
 ) -> np.ndarray:
     """Returns what a rate is multiplied by in rounds 1 to `total_rounds` + 1: float64.
 
@@ -74,13 +74,13 @@ def factors(
     times t / W in the first W rounds.
     """
     done = np.arange(total_rounds + 1)
-    made = {
+    decayed = {
         "constant": lambda: np.ones(len(done)),
         "cosine": lambda: 0.5 * (1.0 + np.cos(np.pi * done / max(1, total_rounds))),
         "step": lambda: decay_factor ** (done // decay_rounds),
         "exponential": lambda: decay_factor ** (done / decay_rounds),
     }[name]()
-    return made * np.minimum(1.0, (done + 1) / warmup_rounds) if warmup_rounds else made
+    return decayed * np.minimum(1.0, (done + 1) / max(1, warmup_rounds))
 
 
 class _ScheduledClient(NamedTuple):

@@ -105,8 +105,8 @@ def best_round(
 def evaluations_since_better(
     rows: Sequence[Mapping[str, str]],
     higher_is_better: bool,
-    metric: str | None = None,
-    min_improvement: float = 0.0,
+    metric: str | None,
+    min_improvement: float,
 ) -> int:
     """Returns how many evaluations there were since the last one that was better than all before by
     more than `min_improvement`, by what `best_round` chooses by. One without a score counts as

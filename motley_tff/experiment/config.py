@@ -97,7 +97,6 @@ class LoopConfig:
         "metric that chooses; the best round is reported, and its models are kept. Devices are "
         "then evaluated by the same sample every time: between samples, the mean differs by chance",
         lower=1,
-        everyday="evaluation",
     )
     min_improvement: float = option(
         0.0, "What counts as better for --stop_after, in the unit of the metric: more than this"

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import recorder
 from tests.contracts import in_process
 from tests.errors import refused
 from tests.trainers import programs
@@ -28,6 +29,10 @@ RUNS = (
     (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=fedper",)),
+    # Nothing is better enough: it ends after the second evaluation.
+    *((_MTL, ("--algorithm=local", "--total_rounds=6", "--stop_after=1", "--min_improvement=100",
+              schedule, "--server_schedule=cosine", "--warmup_rounds=3"))
+      for schedule in ("--client_schedule=exponential", "--client_schedule=cosine")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 
@@ -121,6 +126,36 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
         "evaluate round 2", "evaluate round 4"
     ]  # fmt: skip
     programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "owed"))
+
+
+@pytest.mark.parametrize("place", ["evaluate round 4", "end"])
+def test_a_run_that_ends_early_is_cut_where_it_ends(tmp_path, place):
+    """In the evaluation that ends it, or right after: it ends there again, with the best model."""
+    flags = ("--algorithm=local", *_FLAGS, "--total_rounds=6", "--stop_after=1",
+             "--min_improvement=100", "--client_learning_rate=2")  # fmt: skip
+    with in_process.opened(_MTL) as run:
+        run(tmp_path, "whole", *flags)
+        cut = _Counted(place, 1) if place != "end" else _Counted()
+        close = recorder.Recorder.close
+
+        def killed(self):
+            close(self)
+            if place == "end":
+                raise _Killed
+
+        with (
+            _shown(cut),
+            mock.patch.object(recorder.Recorder, "close", killed),
+            pytest.raises(_Killed),
+        ):
+            run(tmp_path, "ended", *flags)
+        rest = _Counted()
+        with _shown(rest):
+            run(tmp_path, "ended", *flags)
+    assert rest.steps.get("train", 0) == 0 and "evaluate round 6" not in rest.steps
+    whole, ended = tmp_path / "whole", tmp_path / "ended"
+    assert (whole / "global_model.npz").read_bytes() == (ended / "global_model.npz").read_bytes()
+    programs.same_tables(whole, _renamed(tmp_path, "ended"))
 
 
 @pytest.mark.parametrize(
