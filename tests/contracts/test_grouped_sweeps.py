@@ -103,10 +103,11 @@ def test_a_group_is_its_trainers(name, tmp_path):
             assert tuned == pytest.approx(of_split["personalized_macro_f1_mean"], rel=1e-5)
 
 
-# The second has no rate to speak of, and so ends after its second evaluation.
+# The first of the group has no rate to speak of, and so ends after its second evaluation.
 EARLY = {
     "total_rounds": "4", "rounds_per_evaluation": "1", "stop_after": "1",
     "min_improvement": "0.00001", "train_batch_size": "3", "algorithm": "local",
+    "tuning_metric": "loss",
     "client_schedule": "exponential", "decay_rounds": "1", "warmup_rounds": "2",
 }  # fmt: skip
 RATES = {"client_learning_rate": ("0.25", "0.00000001")}
@@ -128,10 +129,11 @@ def test_runs_of_a_group_follow_a_schedule_and_end_each_by_itself(tmp_path):
             alone = train(tmp_path, run.run_id, *flags, "--backend=sequential")
             summary = pd.read_csv(alone / "summary.csv", dtype=str)
             ended.append(summary["round"].iloc[-1])
-            best = candidates.best_round(summary.to_dict("records"), higher_is_better=True)
+            best = candidates.best_round(summary.to_dict("records"), False, "loss")
             row = rows[run.run_id]
             assert row["round"] == best
             for _, of_split in summary[summary["round"] == best].iterrows():
-                found = float(row[f"{of_split['split']}_personalized_mean"])
-                assert found == pytest.approx(float(of_split["personalized_mean"]), rel=1e-5)
-    assert ended[1] < ended[0]
+                found = float(row[f"{of_split['split']}_personalized_tuning_mean"])
+                expected = float(of_split["personalized_loss_mean"])
+                assert found == pytest.approx(expected, rel=1e-5)
+    assert ended == ["2", "4"]

@@ -30,9 +30,8 @@ RUNS = (
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=fedper",)),
     # Nothing is better enough: it ends after the second evaluation.
-    *((_MTL, ("--algorithm=local", "--total_rounds=6", "--stop_after=1", "--min_improvement=100",
-              schedule, "--server_schedule=cosine", "--warmup_rounds=3"))
-      for schedule in ("--client_schedule=exponential", "--client_schedule=cosine")),
+    (_MTL, ("--algorithm=local", "--total_rounds=6", "--stop_after=1", "--min_improvement=100",
+            "--client_schedule=exponential", "--server_schedule=cosine", "--warmup_rounds=3")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 
