@@ -111,7 +111,7 @@ class LoopConfig:
             raise UserError(least, self.min_improvement, f"{name} beside it", "leave it out")
         count = -(-self.total_rounds // self.rounds_per_evaluation)
         if self.stop_after is not None and self.stop_after >= count:
-            expected = f"below {count}, the number of evaluations"
+            expected = f"below {count}, the number of evaluations while training"
             raise UserError(name, self.stop_after, expected, f"give fewer, or a smaller {period}")
 
 

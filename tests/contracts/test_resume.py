@@ -127,7 +127,7 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
     programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "owed"))
 
 
-@pytest.mark.parametrize("place", ["evaluate round 4", "end"])
+@pytest.mark.parametrize("place", [_slow("evaluate round 4"), "end"])
 def test_a_run_that_ends_early_is_cut_where_it_ends(tmp_path, place):
     """In the evaluation that ends it, or right after: it ends there again, with the best model."""
     flags = ("--algorithm=local", *_FLAGS, "--total_rounds=6", "--stop_after=1",
@@ -166,6 +166,8 @@ def test_a_run_that_ends_early_is_cut_where_it_ends(tmp_path, place):
                        "--test_clients_per_evaluation=1")),
         # Round 2 was due as the last.
         _slow(_MTL, ("--algorithm=ditto", "--rounds_per_evaluation=3")),
+        _slow(_MTL, ("--algorithm=local", "--client_schedule=step", "--decay_rounds=1",
+                     "--server_schedule=exponential")),
         _slow(_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=1")),
     ],
 )  # fmt: skip
@@ -186,8 +188,12 @@ def test_rounds_that_are_raised_are_as_if_there_had_always_been_so_many(tmp_path
 
 def test_rounds_are_not_raised_where_another_flag_depends_on_them(tmp_path):
     with in_process.opened(_HYPCLUSTER) as run:
-        for name, value in (("warmstart_fraction", 0.5), ("balance", 0.1)):
-            flags = (*_FLAGS, "--num_clusters=2", f"--{name}={value}", "--total_rounds=2")
+        for name, value in (
+            ("warmstart_fraction", 0.5), ("balance", 0.1), ("client_schedule", "cosine"),
+            ("stop_after", 1),
+        ):  # fmt: skip
+            flags = (*_FLAGS, "--num_clusters=2", f"--{name}={value}", "--total_rounds=2",
+                     "--rounds_per_evaluation=1")  # fmt: skip
             run(tmp_path, name, *flags)
             with refused("total_rounds", 4, name):
                 run(tmp_path, name, *flags, "--total_rounds=4")
