@@ -125,7 +125,7 @@ class GroupTraining:
 
     def _best_rounds(self) -> dict[SweepRun, Any]:
         """Returns each run, in the order of the task, after the round that a trainer reports."""
-        from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
+        from motley_tff.experiment import grid, schedule  # With TensorFlow, 1.8 s.
 
         loop, settings = self._run.loop, self._group.settings
         keys = [(*setting.values(), seed) for setting in settings for seed in self._group.seeds]
@@ -134,7 +134,8 @@ class GroupTraining:
         best: dict[SweepRun, Any] = {}
 
         def is_over(setting: Mapping[str, float], seed: int) -> bool:
-            return self._is_over(summaries[runs[(*setting.values(), seed)]])
+            rows = summaries[runs[(*setting.values(), seed)]]
+            return schedule.is_over(loop, self._first, rows)
 
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
@@ -148,14 +149,6 @@ class GroupTraining:
             if scored.has_diverged or chosen == str(scored.round_number):
                 best[run] = scored
         return best
-
-    def _is_over(self, rows: Sequence[Mapping[str, str]]) -> bool:
-        """Returns whether a run has ended early by its rows of `summary.csv`, as a trainer's."""
-        loop = self._run.loop
-        since = candidates.evaluations_since_better(
-            rows, *self._first.chosen_by, loop.min_improvement
-        )
-        return loop.stop_after is not None and since >= loop.stop_after
 
     def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""

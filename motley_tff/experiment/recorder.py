@@ -117,14 +117,7 @@ class Recorder:
     @property
     def is_over(self) -> bool:
         """Whether training ends, as so many evaluations brought nothing better."""
-        if self._config.stop_after is None:
-            return False
-        least = self._config.min_improvement
-        chosen_by = self._task.chosen_by
-        return (
-            candidates.evaluations_since_better(self._summary, *chosen_by, least)
-            >= self._config.stop_after
-        )
+        return schedule.is_over(self._config, self._task, self._summary)
 
     def add_rounds(self, results: Sequence[base.RoundResult]) -> None:
         """Takes note of rounds; the next checkpoint or evaluation writes them."""

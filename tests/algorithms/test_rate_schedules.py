@@ -100,9 +100,15 @@ def _times(client, server, algorithm):
     )
 
 
+# Those with passes of their own are quick.
+_OF_STEPS = [n for n in _EVERY if n not in registry.INSTALLED and n != "fedsgd"]
+_PASSES = ("fedavg_adam", "hypcluster", "mocha", "fedrep", "ditto")
+
+
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
-    "name", [n for n in _EVERY if n not in registry.INSTALLED and n != "fedsgd"]
+    "name",
+    [pytest.param(n, marks=[] if n in _PASSES else pytest.mark.slow) for n in _OF_STEPS],
 )
 def test_every_algorithm_counts_steps_in_place_of_epochs(name, silos):
     """Of batches of all examples, as many steps are as many epochs, shuffled alike."""
