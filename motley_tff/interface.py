@@ -27,7 +27,7 @@ from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.commandline import progress as progress_bars
 from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
-from motley_tff.experiment import defaults, progress, run_directory
+from motley_tff.experiment import defaults, progress, run_directory, summaries
 from motley_tff.experiment.config import (
     BackendConfig,
     EvaluationConfig,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Where the data lie, not what they are: these may differ when a run goes on.
 _PLACES = ("data_dir", "data_file")
+# Settings that runs of before do not have, of which what is not given is left out.
+_NEWER = (
+    "train_steps", "client_schedule", "server_schedule", "decay_factor", "decay_rounds",
+    "warmup_rounds", "stop_after", "min_improvement",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Result:
     """What a run left, as pandas frames; their columns are in `motley_tff/tables/README.md`.
 
     Attributes:
-      clients: Clients of the last evaluation, a row each.
+      clients: Clients of the last evaluation, or with `stop_after` of the best, a row each.
       history: Clients of all evaluations.
       summary: Means over clients, a row per evaluation and split.
       rounds: A row per training round.
@@ -156,6 +161,8 @@ def run(
     seed: int = 0,
     clients_per_round: int | None = None,
     rounds_per_evaluation: int | None = None,
+    stop_after: int | None = None,
+    min_improvement: float = LoopConfig.min_improvement,
     evaluation: EvaluationConfig | None = None,
     backend: BackendConfig | None = None,
     root_output_dir: str | None = None,
@@ -172,6 +179,9 @@ def run(
       seed: Of every random choice but those of the data.
       clients_per_round: Cohort size; by default ten or all if there are fewer, on silos all.
       rounds_per_evaluation: Evaluate every so many rounds; by default after the last.
+      stop_after: End after so many evaluations in a row without a better validation mean; the
+        result is of the best round. Devices are then evaluated by one sample.
+      min_improvement: What counts as better: more than this.
       evaluation: What evaluations look at; what it leaves at None is as without it.
       backend: What runs the clients' work.
       root_output_dir: Keep a trainer's files, in `<root_output_dir>/<experiment_name>`; a run that
@@ -190,6 +200,8 @@ def run(
             rounds_per_evaluation=rounds_per_evaluation or rounds or 1,
             clients_per_train_round=clients_per_round,
             base_random_seed=seed,
+            stop_after=stop_after,
+            min_improvement=min_improvement,
             evaluation=evaluation or EvaluationConfig(),
         ),
         backend=backend or BackendConfig(),
@@ -225,7 +237,9 @@ def run_whole(
         settings = _settings(config, whole, task)
         # Runs of before did not say their data's options.
         before = {"data": settings["data"]}
-        raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
+        of_all = [*algorithm.schedules_of_all_rounds]
+        of_all += ["stop_after"] if config.loop.stop_after else []
+        raisable = {"loop.total_rounds": tuple(of_all)}
         followers = functools.partial(_followers, whole, is_after_the_last)
         directory = run_directory.RunDirectory(
             root, experiment_name, settings, before, raisable, "motley_tff.run", followers
@@ -330,6 +344,10 @@ def _settings(config: RunConfig, whole: RunConfig, task: Task) -> dict[str, Any]
         settings[f"algorithm.{field}"] = plain(optimizer)
     for name in ("backend.tff_workers", "loop.num_generated"):  # These decide no number.
         del settings[name]
+    for part in ("algorithm", "loop"):
+        for option in options_lib.options(type(getattr(whole, part))):
+            if option.field in _NEWER and settings[f"{part}.{option.field}"] == option.default:
+                del settings[f"{part}.{option.field}"]
     evaluation = dict(settings["loop.evaluation"])
     for name in ("metrics", "tuning_metric"):  # Runs of before do not have these.
         if not evaluation[name]:
@@ -354,8 +372,11 @@ def _result(directory: run_directory.RunDirectory, is_kept: bool) -> Result:
     history = client_tables.read(path / "clients.csv")
     paths = {name: path / f"{name}.csv" for name in columns.TABLES if name != "clients"}
     frames = {n: reading.read(reading.open_file(p), n) for n, p in paths.items() if p.exists()}
+    last: Any = "last"
+    if directory.record["configuration"].get("loop.stop_after"):
+        last = int(summaries.selected(directory)[0]["round"])
     return Result(
-        clients=client_tables.choose(history, "last", None).reset_index(drop=True),
+        clients=client_tables.choose(history, last, None).reset_index(drop=True),
         history=history,
         summary=frames.pop("summary"),
         rounds=frames.pop("rounds"),

@@ -273,6 +273,25 @@ def _clients(**columns):
     return pd.DataFrame({**rows, **columns})
 
 
+def test_a_run_that_ends_early_gives_its_best_round(tmp_path):
+    """At a rate above 2 every step is away from the silos' numbers."""
+    away = _CLASSES.Local(motley.algorithms.OptimizerConfig("sgd", 2.5))
+
+    def run(rounds):
+        return _run(tmp_path, away, rounds=rounds, rounds_per_evaluation=1, stop_after=1)
+
+    result = run(4)
+    assert result.rounds["round"].tolist() == [1, 2]
+    assert set(result.clients["round"]) == {1} and set(result.history["round"]) == {1, 2}
+    one = _run(tmp_path / "one", away, rounds=1).directory
+    for name in ("global_model.npz", "personal_models.npz"):
+        assert (result.directory / name).read_bytes() == (one / name).read_bytes()
+    with refused("rounds", 5, "stop_after depends on it"):
+        run(5)
+    with refused("stop_after", 1, "below 1", "rounds_per_evaluation"):
+        _run(tmp_path / "once", rounds=4, stop_after=1)
+
+
 def test_runs_of_before_have_no_further_metrics(tmp_path):
     """So one that asks for none goes on, and one that asks for some does not."""
     task = dataclasses.replace(_SILOS, prediction=lambda outputs: outputs, label_unit=1.0)

@@ -34,6 +34,9 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
     lines += sentences.nothing_to_choose_by(rows, record.get("tuning_metric"))
+    if (stop_after := settings.run.loop.stop_after) is not None:
+        total_rounds = record["configuration"]["loop.total_rounds"]
+        lines += sentences.ended_early(summaries.rounds(directory)[-1], total_rounds, stop_after)
     further = _further_metrics(rows)
     if metric == "accuracy" and not further:
         lines += sentences.rare_classes(constants)

@@ -26,8 +26,8 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
-# Where given, shares of --total_rounds.
-_SHARES_OF_ROUNDS = ("warmstart_fraction", "balance")
+# What depends on --total_rounds where it is given: shares of it, and whose models are kept.
+_OF_ALL_ROUNDS = ("warmstart_fraction", "balance", "stop_after")
 # Generators have models of their own, and their nets are not personalized.
 _NOT_OF_GENERATORS = (
     "model", "model_sizes", "evaluate_ood", "personalization_fraction", "metrics", "tuning_metric",
@@ -75,7 +75,7 @@ def read(trainer: str) -> Config:
     if generator is not None:  # Its betas depend on which it is.
         client = whole.algorithm.client_optimizer
         stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}
-    shares = tuple(name for name in _SHARES_OF_ROUNDS if name in FLAGS and FLAGS[name].value)
+    of_all = tuple(name for name in _OF_ALL_ROUNDS if name in FLAGS and FLAGS[name].value)
     decides = {**deciding_flags(trainer), "setting": data.setting}  # Perhaps the trainer's.
     return Config(
         data=data,
@@ -84,8 +84,8 @@ def read(trainer: str) -> Config:
         experiment_name=str(experiment.experiment_name),
         deciding_flags=_filled_in(decides, stands_for),
         default_flags=_filled_in({name: FLAGS[name].default for name in decides}, stands_for),
-        selects_round=_selects_round(experiment, setting),
-        raisable={"total_rounds": shares},
+        selects_round=_selects_round(experiment, run, setting),
+        raisable={"total_rounds": (*of_all, *run.algorithm.schedules_of_all_rounds)},
         generator=generator,
     )
 
@@ -120,17 +120,17 @@ def _filled_in(values: Mapping[str, Any], stands_for: Mapping[str, Any]) -> dict
     return {name: stands_for.get(name) if v is None else v for name, v in values.items()}
 
 
-def _selects_round(experiment: ExperimentOptions, setting: str) -> bool:
+def _selects_round(experiment: ExperimentOptions, run: RunConfig, setting: str) -> bool:
     """Returns whether the reported round is the best one; UserError if that is not to be had."""
-    every = experiment.finetune_every
-    selects = every is not None or experiment.reported_round == "best"
+    every, stops_early = experiment.finetune_every, run.loop.stop_after is not None
+    selects = every is not None or (experiment.reported_round == "best" and not stops_early)
     if selects and setting == "cross_device":
         field = "reported_round" if every is None else "finetune_every"
         expected = f"the same clients in all evaluations, which silos are: {_silos()}"
         rounds = options.name_of(configs.LoopConfig, "rounds_per_evaluation")
         name, value = options.name_of(experiment, field), getattr(experiment, field)
         raise UserError(name, value, expected, f"give {rounds}")
-    return selects
+    return selects or stops_early
 
 
 def data_options(trainer: str = "") -> DataOptions:

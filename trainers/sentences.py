@@ -281,6 +281,17 @@ def still_falling(losses: Sequence[float]) -> list[str]:
             "more may be better (--total_rounds)"]  # fmt: skip
 
 
+def ended_early(last: str, total_rounds: int, stop_after: int) -> list[str]:
+    """Returns a sentence where training ended before the last of its rounds."""
+    if int(last) >= total_rounds:
+        return []
+    times = "one evaluation" if stop_after == 1 else f"{stop_after} evaluations in a row"
+    return [
+        f"training ended after round {last} of {total_rounds}, as {times} brought no better mean "
+        "over validation clients (--stop_after); the models are those of the best round"
+    ]
+
+
 def last_round(evaluated: Sequence[str], best: str) -> list[str]:
     """Returns a sentence where, of several rounds, the best is the last one."""
     if len(evaluated) < 2 or best != evaluated[-1]:

@@ -27,7 +27,7 @@ _FLAGFILES = pathlib.Path(__file__).parents[1] / "flagfiles"
 _CENTRE = 0.1
 # What a comparison decides itself.
 OWN_FLAGS = ("dataset_name", "total_rounds", "rounds_per_evaluation", "rounds_per_checkpoint",
-              "finetune_every", "reported_round")  # fmt: skip
+              "finetune_every", "reported_round", "stop_after", "min_improvement")  # fmt: skip
 _WARM_START = options.name_of(config.WarmStartConfig, "total_rounds").flag
 BOTH: tuple[Setting, ...] = typing.get_args(Setting)
 _SILOS: tuple[Setting, ...] = ("cross_silo",)

@@ -49,8 +49,8 @@ class ReportedRun:
       dataset: As in the tables; "(synthetic)" is added where flags say so, and the file and the
         setting of a user's data.
       algorithm: As in the tables; `ensemble` for clusters that were never trained together.
-      round: The last one, or, of a run with `--finetune_every` or `--reported_round=best`, the best
-        on validation clients.
+      round: The last one, or, of a run with `--finetune_every`, `--stop_after` or
+        `--reported_round=best`, the best on validation clients.
       flags: What `run.json` says, and the digests of its `data_files`; empty without one.
       evaluations: `{split: its clients}` at that round.
       data: What `comparable.of_table` says.
@@ -253,7 +253,9 @@ def _run(
     path: pathlib.Path, flags: Mapping[str, Any], run_id: str, evaluations: Sequence[Evaluation]
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
-    selects = flags.get("finetune_every") is not None or flags.get("reported_round") == "best"
+    selects = flags.get("reported_round") == "best" or any(
+        flags.get(name) for name in ("finetune_every", "stop_after", "loop.stop_after")
+    )
     number = _tuned_round(path) if selects else None
     number = _reported_round(evaluations, selects) if number is None else number
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}

@@ -134,7 +134,8 @@ class Grid:
     def selects_round(self, point: int) -> bool:
         """Returns whether a combination's runs report the round best on validation data."""
         flags = {**self.fixed, **self.points[point]}
-        return "finetune_every" in flags or flags.get("reported_round") == "best"
+        is_best = flags.get("reported_round") == "best"
+        return is_best or bool({"finetune_every", "stop_after"} & flags.keys())
 
     def described(self, point: int) -> dict[str, str]:
         """Returns what a combination has of the flags that any has; the default's are left out."""

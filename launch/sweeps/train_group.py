@@ -84,7 +84,10 @@ class GroupTraining:
         self._choice = self._run.loop.evaluation.choice()
         # Drawn here: algorithms are also built inside graphs.
         self._starts, self._diverged = self._initial_weights()
-        template = self._build(self._first, self._starts[0], dict(task.group.settings[0]))
+        setting = dict(task.group.settings[0])
+        template = self._configured(self._first, setting).algorithm.build(
+            self._first, self._starts[0]
+        )
         self._personalization = self._run.build_personalization(self._first, template)
 
     def run(self) -> None:
@@ -96,7 +99,7 @@ class GroupTraining:
                 rows.append(results.failed_run(run, results.DIVERGED))
                 continue
             summary = self._rows(run, scored, "summary")
-            tuning = self._tuning if self._tuning[1] else None
+            tuning = self._first.chosen_by if self._first.chooses_by else None
             of_run = results.of_run(run, summary, metric.name, metric.higher_is_better, tuning)
             rows.append(of_run)
         # Those of settings that may be the sweep's best.
@@ -140,31 +143,30 @@ class GroupTraining:
 
     def _best_rounds(self) -> dict[SweepRun, Any]:
         """Returns each run, in the order of the task, after the round that a trainer reports."""
-        from motley_tff.experiment import grid  # With TensorFlow, 1.8 s.
+        from motley_tff.experiment import grid, schedule  # With TensorFlow, 1.8 s.
 
         loop, settings = self._run.loop, self._group.settings
         keys = [(*setting.values(), seed) for setting in settings for seed in self._group.seeds]
         runs = dict(zip(keys, self._task.runs, strict=True))
         summaries: dict[SweepRun, list[dict[str, str]]] = {run: [] for run in self._task.runs}
         best: dict[SweepRun, Any] = {}
+
+        def is_over(setting: Mapping[str, float], seed: int) -> bool:
+            rows = summaries[runs[(*setting.values(), seed)]]
+            return schedule.is_over(loop, self._first, rows)
+
         for scored in grid.run(
             self._tasks, self._group, self._build, self._starts, self._personalization,
             loop, loop.rounds_per_evaluation if self._selects_round else None,
-            self._diverged, self._run.backend.memory_limit_gb * 1e9,
+            self._diverged, self._run.backend.memory_limit_gb * 1e9, is_over,
         ):  # fmt: skip
             run = runs[(*scored.setting.values(), scored.seed)]
             summaries[run] += self._rows(run, scored, "summary")
-            chosen = candidates.best_round(summaries[run], *self._tuning)
+            chosen = candidates.best_round(summaries[run], *self._first.chosen_by)
             # A training loss that is not finite ends the run there, whatever it was before.
             if scored.has_diverged or chosen == str(scored.round_number):
                 best[run] = scored
         return best
-
-    @property
-    def _tuning(self) -> tuple[bool, str | None]:
-        """What rounds and settings are chosen by, as of `summaries.chosen_by`."""
-        metric = self._first.tuning_metric
-        return metric.higher_is_better, metric.name if self._first.chooses_by else None
 
     def _rows(self, run: SweepRun, scored: Any, table: str) -> list[dict[str, str]]:
         """Returns a run's rows of `summary` or `clients` at its best round, as the table's text."""
@@ -199,17 +201,21 @@ class GroupTraining:
         for choose_by in {self._plan.grid.choose_by, "baseline"}:
             grid = dataclasses.replace(self._plan.grid, choose_by=choose_by)
             values = results.validation_means(grid, rows).reshape(points.shape).mean(axis=1)
-            values = values if self._tuning[0] else -values
+            values = values if self._first.chosen_by[0] else -values
             best = max(values[np.isfinite(values)], default=np.nan)  # Which nothing is near.
             near.update(points[values >= best - results.NEAR * abs(best), 0].tolist())
         return near
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
+        whole = self._configured(task, hparams)
+        return whole.scheduled(whole.algorithm.build(task, initial_weights))
+
+    def _configured(self, task: Any, hparams: Mapping[str, Any]) -> RunConfig:
+        """Returns the configuration of the runs of a setting."""
         algorithm = algorithms.with_values(self._config.algorithm, hparams)
         # After a setting's own rates, which others may depend on.
         run = dataclasses.replace(self._config, algorithm=algorithm)
-        whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
-        return whole.algorithm.build(task, initial_weights)
+        return defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

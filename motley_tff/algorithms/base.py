@@ -7,6 +7,8 @@ different for it.
 
 from __future__ import annotations
 
+import types
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from motley_tff.algorithms.card import Card
@@ -25,6 +27,7 @@ class TrainingAlgorithm:
       is_personalized: Whether its models are of a kind that clients can make their own.
       tunes_rates: Whether clients may fine-tune its model at several rates.
       tries_rates: Whether its rates are tried out where nobody has published any.
+      unused: Fields of FedAvg's that would change nothing of it, and what it has instead.
       tries_alone: Whether by clients that train alone, as it has a model for each, or for those
         that are alike: what is best for one model of all says little where clients contradict.
     """
@@ -34,6 +37,7 @@ class TrainingAlgorithm:
     is_personalized: ClassVar[bool] = True
     tunes_rates: ClassVar[bool] = True
     tries_rates: ClassVar[bool] = True
+    unused: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     tries_alone: ClassVar[bool] = False
 
     def with_defaults(self, personalization: Any, total_rounds: int) -> Any:

@@ -6,6 +6,7 @@ whose update the server applies as it is; nothing is communicated.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from motley_tff.algorithms import fedavg, optimizers
@@ -22,6 +23,10 @@ class Centralized(fedavg.FedAvg):
     card: ClassVar[Card] = Card(
         "centralized", "Centralized", ("finetuning_trainer", "knn_per_trainer"), is_central=True
     )
+
+    unused: ClassVar[Mapping[str, str]] = {
+        "server_schedule": "constant, as there is no server's step in one place"
+    }
 
     @property
     def tried_optimizers(self) -> tuple[str, ...]:

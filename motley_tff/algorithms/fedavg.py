@@ -21,15 +21,17 @@ import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+from motley_tff.algorithms import rate_schedules
 from motley_tff.algorithms.base import TrainingAlgorithm
 from motley_tff.algorithms.card import Card, takes_rows
 from motley_tff.algorithms.optimizers import OptimizerConfig, build_optimizer, optimizer_option
-from motley_tff.core import learning, rows
+from motley_tff.core import learning, options, rows
 from motley_tff.core.algorithm import Algorithm, Communicated, Nest, ServerOptimizer
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
+from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
-from motley_tff.core.options import MAX_BATCH_SIZE, option
+from motley_tff.core.options import ABOVE_0, MAX_BATCH_SIZE, option
 from motley_tff.core.task import Task
 
 _CLIENT_RATE, _SERVER_RATE = 0.1, 1.0
@@ -49,6 +51,12 @@ class FedAvg(TrainingAlgorithm):
         the one that is chosen.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
+      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
+      client_schedule: How the clients' rate changes over rounds, see `rate_schedules.factors`.
+      server_schedule: How the server's does.
+      decay_factor: What step and exponential multiply a rate by,
+      decay_rounds: in so many rounds.
+      warmup_rounds: Rounds in which the clients' rate rises to its full value; 0 for none.
     """
 
     card: ClassVar[Card] = Card(
@@ -75,6 +83,30 @@ class FedAvg(TrainingAlgorithm):
         lower=1, upper=MAX_BATCH_SIZE,
         everyday="training",
     )  # fmt: skip
+    train_steps: int | None = option(
+        None,
+        "A client's batches a round, in place of --train_epochs; of wgan_gp each is an update of "
+        "the critic, every --n_critic-th also one of the generator",
+        lower=1,
+    )
+    client_schedule: rate_schedules.Name = option(
+        "constant",
+        "How the clients' rate goes down over rounds: cosine to nearly 0 at --total_rounds, "
+        "exponential by --decay_factor in --decay_rounds, step by it at once after these. Rates at "
+        "evaluations, such as fine-tuning's, stay",
+    )
+    server_schedule: rate_schedules.Name = option(
+        "constant", "How the server's rate goes down over rounds"
+    )
+    decay_factor: float = option(
+        0.5, "What step and exponential multiply a rate by", lower=ABOVE_0, upper=1
+    )
+    decay_rounds: int = option(50, "In how many rounds they do", lower=1)
+    warmup_rounds: int = option(
+        0,
+        "The first W rounds multiply the clients' rate by 1/W, 2/W, ... 1, beside its schedule; "
+        "the server's rate has no warm-up",
+    )
 
     @property
     def client(self) -> OptimizerConfig:
@@ -116,8 +148,51 @@ class FedAvg(TrainingAlgorithm):
         the algorithm does.
         """
         return FedAvg(
-            self.client_optimizer, self.server_optimizer, self.train_epochs, self.train_batch_size
+            self.client_optimizer, self.server_optimizer, self.train_epochs, self.train_batch_size,
+            self.train_steps,
+        )  # fmt: skip
+
+    def round_rates(self, total_rounds: int) -> rate_schedules.RoundRates | None:
+        """Returns the rates of a run's rounds; None if they stay the same."""
+        names, warmup = (self.client_schedule, self.server_schedule), self.warmup_rounds
+        if not warmup and names == ("constant", "constant"):
+            return None
+        decay = self.decay_factor, self.decay_rounds
+        return rate_schedules.RoundRates(
+            rate_schedules.factors(names[0], total_rounds, *decay, warmup),
+            rate_schedules.factors(names[1], total_rounds, *decay, 0),
+            None if "client_schedule" in self.unused else self.client.learning_rate,
+            None if "server_schedule" in self.unused else self.server.learning_rate,
         )
+
+    @property
+    def schedules_of_all_rounds(self) -> tuple[str, ...]:
+        """The fields of schedules that depend on how many rounds there are in all."""
+        fields = ("client_schedule", "server_schedule")
+        return tuple(field for field in fields if getattr(self, field) == "cosine")
+
+    def check_rounds(self, total_rounds: int) -> None:
+        """Raises a UserError for a setting of a round's steps or rates that changes nothing, or
+        that the algorithm cannot have.
+        """
+
+        def refuse(field: str, expected: str, advice: str = "leave it out") -> None:
+            if getattr(self, field) != type(self).__dataclass_fields__[field].default:
+                raise UserError(
+                    options.name_of(self, field), getattr(self, field), expected, advice
+                )
+
+        for field, reason in self.unused.items():
+            refuse(field, reason)
+        if self.train_steps is not None:
+            steps = options.name_of(self, "train_steps")
+            refuse("train_epochs", f"1, as {steps} takes its place", "leave one of them out")
+        schedules = [options.name_of(self, f"{side}_schedule") for side in ("client", "server")]
+        if not {self.client_schedule, self.server_schedule} & {"step", "exponential"}:
+            for field in ("decay_factor", "decay_rounds"):
+                refuse(field, f"{schedules[0]} or {schedules[1]} of step or exponential")
+        if 0 < total_rounds < self.warmup_rounds:
+            refuse("warmup_rounds", f"at most {total_rounds}, the rounds", "give fewer")
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns the algorithm from these first weights of the server, or raises as `check`."""
@@ -164,12 +239,13 @@ class FedAvg(TrainingAlgorithm):
         return 0.0
 
     def local_pass(self, task: Task, step: Callable[[Any, Batch], Any]) -> Pass:
-        """Returns a client's epochs of a round, with a step for each batch."""
+        """Returns a client's epochs or steps of a round, with a step for each batch."""
         return Pass(
             part="train",
             step=step,
             batch_size=self.train_batch_size,
             num_epochs=self.train_epochs,
+            num_steps=self.train_steps,
             shuffle=True,
             drop_remainder=task.drop_remainder,
             training=True,

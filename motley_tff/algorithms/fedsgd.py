@@ -9,6 +9,7 @@ are summed. The client optimizer and the number of epochs play no part.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from motley_tff.algorithms import fedavg
@@ -38,6 +39,13 @@ class FedSgd(fedavg.FedAvg):
         "fedsgd", "FedSGD", ("finetuning_trainer", "knn_per_trainer"), can_be_grouped=True,
         takes_rows=True,
     )  # fmt: skip
+
+    unused: ClassVar[Mapping[str, str]] = {
+        "train_steps": "none, as a client of FedSGD goes over all its examples once",
+        **dict.fromkeys(
+            ("client_schedule", "warmup_rounds"), "none, as a client of FedSGD takes no steps"
+        ),
+    }
 
     @property
     def tried_optimizers(self) -> tuple[str, ...]:

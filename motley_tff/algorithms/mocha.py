@@ -95,11 +95,10 @@ class Mocha(SiloAlgorithm):
             return place, tuple(rows.outer(place, w) for w in personal.learner.weights)
 
         first = tuple(np.repeat(np.asarray(w)[None], num_silos, axis=0) for w in initial_weights)
-        num_epochs = self.train_epochs * self.outer
         built = self.build_for_silos(
             task,
             initial_weights,
-            PersonalTraining(start, trainer.step, contribution=contribution, num_epochs=num_epochs),
+            PersonalTraining(start, trainer.step, contribution=contribution, times=self.outer),
             # S = I / K at first.
             shared=(
                 np.full(num_silos, 1.0 / num_silos, np.float32),

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -59,6 +60,9 @@ class MrMtl(SiloAlgorithm):
         wants_mean="the silos' changes, whose mean moves the mean of their models",
         takes_rows=True,
     )
+    unused: ClassVar[Mapping[str, str]] = {
+        "server_schedule": "constant, as MR-MTL's server makes the whole change of the silos' mean"
+    }
     regularization: float = personal_training.regularization_option(0.1)
 
     def check(self) -> None:

@@ -196,7 +196,7 @@ class PersonalTraining:
       step: `(personal, batch, FedAvg's client) -> personal`.
       state: `personal -> client state`; by default the model's weights.
       contribution: `personal -> update` of the shared nest; by default none.
-      num_epochs: By default as many as FedAvg takes.
+      times: How often it goes over what FedAvg goes over in a round.
       first_step: As `step`; its `num_first_epochs` come before.
       same_batches: Step on the same batches as FedAvg, each right before FedAvg does (so that both
         gradients are taken where the batch found the models), not in a pass with shuffles of its
@@ -208,7 +208,7 @@ class PersonalTraining:
     step: Callable[[Personal, Batch, Any], Personal]
     state: Callable[[Personal], Nest] = lambda personal: personal.learner.weights
     contribution: Callable[[Personal], Nest] = lambda personal: ()
-    num_epochs: int | None = None
+    times: int = 1
     first_step: Callable[[Personal, Batch, Any], Personal] | None = None
     num_first_epochs: int = 0
     same_batches: bool = False
@@ -272,16 +272,17 @@ def _client_work(base: ClientWork, training: PersonalTraining) -> ClientWork:
             )
         return output._replace(client_state=training.state(silo.personal))
 
-    def pass_of(step: Callable[..., Any], num_epochs: int | None = None) -> Pass:
-        epochs = global_pass.num_epochs if num_epochs is None else num_epochs
-        return dataclasses.replace(global_pass, step=step, num_epochs=epochs, changes=())
+    def pass_of(step: Callable[..., Any], **length: Any) -> Pass:
+        return dataclasses.replace(global_pass, step=step, changes=(), **length)
 
     if training.same_batches:
         return ClientWork(init, (pass_of(both_steps),), finish, takes_rows=base.takes_rows)
-    passes = [pass_of(personal_step, training.num_epochs)]
+    times, steps = training.times, global_pass.num_steps
+    length = {"num_epochs": times * global_pass.num_epochs, "num_steps": steps and times * steps}
+    passes = [pass_of(personal_step, **length)]
     if training.first_step is not None:
         first_step = functools.partial(personal_step, step=training.first_step)
-        passes.insert(0, pass_of(first_step, training.num_first_epochs))
+        passes.insert(0, pass_of(first_step, num_epochs=training.num_first_epochs, num_steps=None))
     if not training.replaces_fedavg:
         passes.insert(0, outer_pass)
     return ClientWork(init, tuple(passes), finish, takes_rows=base.takes_rows)

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
+from motley_tff.algorithms.optimizers import Sgd
 from motley_tff.algorithms.personal_training import Personal, PersonalTraining, SiloAlgorithm
-from motley_tff.core import learning, rows
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Batch, Client
 from motley_tff.core.lazy import tf
@@ -49,31 +50,32 @@ class PFedMe(SiloAlgorithm):
         """Returns pFedMe; a client's state is theta."""
 
         def start(shared: Weights, state: Weights, client: Client) -> Personal:
-            # The server's weights as they came, and the silo's local copy of them.
-            return Personal(trainer.start(state), (tuple(shared), tuple(shared)))
+            # The server's weights as they came, the silo's local copy of them, and its optimizer.
+            pulling = learning.first_state(pull, task.model.shapes)
+            return Personal(trainer.start(state), (tuple(shared), tuple(shared), pulling))
 
         def penalty(theta: Weights, personal: Personal, base: Any) -> tf.Tensor:
             """Returns lambda / 2 * ||theta - w_i||^2."""
-            _, copy = personal.memory
+            _, copy, _ = personal.memory
             return 0.5 * self.regularization * learning.squared_distance(theta, copy)
 
         trainer = self.trainer(task, penalty)
-        pull = self.client.learning_rate * self.regularization
+        # The copy's way to theta is a step of SGD, so that its rate is an optimizer's.
+        pull = Sgd(self.client.learning_rate * self.regularization)
 
         def step(personal: Personal, batch: Batch, base: Any) -> Personal:
             """Moves theta towards the local copy, which is what will be sent, and that after it."""
-            incoming, copy = personal.memory
+            incoming, copy, pulling = personal.memory
             first = inner = trainer.step(personal, batch, base)
             for _ in range(self.inner_steps - 1):
                 inner = trainer.step(inner, batch, base)
             theta = inner.learner
-            pulled = rows.scaled(pull, learning.subtract(copy, theta.weights))
-            copy = learning.subtract(copy, pulled)
+            pulling, copy = pull.next(pulling, copy, learning.subtract(copy, theta.weights))
             # The metrics are those of the model that met the batch, once.
-            return Personal(theta._replace(sums=first.learner.sums), (incoming, copy))
+            return Personal(theta._replace(sums=first.learner.sums), (incoming, copy, pulling))
 
         def contribution(personal: Personal) -> Weights:
-            return learning.subtract(*personal.memory)
+            return learning.subtract(*personal.memory[:2])
 
         training = PersonalTraining(start, step, contribution=contribution, replaces_fedavg=True)
         return self.build_for_silos(task, initial_weights, training, shared=tuple(initial_weights))

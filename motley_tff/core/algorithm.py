@@ -90,6 +90,7 @@ class Algorithm:
       groups: The groups of an update; by default it is one.
       bytes_since: `rounds since the server's weights were a client's (None: never) -> bytes of a
         broadcast and of an update`, where that depends on it; else None.
+      rates: `a round's number -> {column of rounds.csv: rate}`; None where rates stay the same.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Algorithm:
     communicated: Communicated | None = None
     groups: Groups | None = None
     bytes_since: Callable[[int | None], Bytes] | None = None
+    rates: Callable[[int], Mapping[str, float | None]] | None = None
 
     @property
     def bytes_per_client(self) -> Bytes:

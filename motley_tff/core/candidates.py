@@ -4,6 +4,7 @@ Choices use validation values only; test values never enter this file's function
 a score (`metrics.client_values`) have no say, and a model that diverged gives way to any other.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -97,15 +98,41 @@ def best_round(
         `personalized_<metric>_mean` and `num_diverged_<metric>`.
       metric: The other metric.
     """
+    valid = _ranks(rows, higher_is_better, metric)
+    return max(valid, key=lambda row: row[1])[0] if valid else rows[-1]["round"]
+
+
+def evaluations_since_better(
+    rows: Sequence[Mapping[str, str]],
+    higher_is_better: bool,
+    metric: str | None,
+    min_improvement: float,
+) -> int:
+    """Returns how many evaluations there were since the last one that was better than all before by
+    more than `min_improvement`, by what `best_round` chooses by. One without a score counts as
+    worse; the others' arguments are those of `best_round`.
+    """
+    ranks = dict(_ranks(rows, higher_is_better, metric))
+    best, since = (-math.inf, -math.inf), 0
+    for number in dict.fromkeys(row["round"] for row in rows):
+        diverged, score = ranks.get(number, (-math.inf, -math.inf))
+        is_better = diverged > best[0] or (
+            diverged == best[0] and score - best[1] > min_improvement
+        )
+        best, since = ((diverged, score), 0) if is_better else (best, since + 1)
+    return since
+
+
+def _ranks(
+    rows: Sequence[Mapping[str, str]], higher_is_better: bool, metric: str | None
+) -> list[tuple[str, tuple[float, float]]]:
+    """Returns the rounds that have a validation mean, each with what is larger if it is better."""
     mean, number = "personalized_mean", "num_diverged"
     if metric is not None:
         mean, number = f"personalized_{metric}_mean", f"num_diverged_{metric}"
-    valid = [row for row in rows if row["split"] == "valid" and row[mean]]
-    if not valid:
-        return rows[-1]["round"]
     sign = 1 if higher_is_better else -1
-
-    def rank(row: Mapping[str, str]) -> tuple[int, float]:
-        return -int(row.get(number) or 0), sign * float(row[mean])
-
-    return max(valid, key=rank)["round"]
+    return [
+        (row["round"], (-int(row.get(number) or 0), sign * float(row[mean])))
+        for row in rows
+        if row["split"] == "valid" and row[mean]
+    ]

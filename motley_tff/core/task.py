@@ -177,6 +177,12 @@ class Task:
         return self.chooses_by or self.metric
 
     @property
+    def chosen_by(self) -> tuple[bool, str | None]:
+        """Whether higher is better in what chooses rounds, and its name unless it is reported."""
+        name = self.chooses_by.name if self.chooses_by else None
+        return self.tuning_metric.higher_is_better, name
+
+    @property
     def splits(self) -> dict[str, Clients]:
         """The three client sets by name."""
         return {"train": self.train, "valid": self.valid, "test": self.test}

@@ -12,7 +12,14 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from motley_tff.algorithms import FedAvg, FineTuning, KnnPer, OptimizerConfig, attacks
+from motley_tff.algorithms import (
+    FedAvg,
+    FineTuning,
+    KnnPer,
+    OptimizerConfig,
+    attacks,
+    rate_schedules,
+)
 from motley_tff.algorithms.card import Training, name_of
 from motley_tff.backends.tff import targets
 from motley_tff.core import algorithm as algorithm_lib, errors, options, private_mean
@@ -84,7 +91,28 @@ class LoopConfig:
         "always does",
         upper=0.99,
     )
+    stop_after: int | None = option(
+        None,
+        "End training after so many evaluations in a row without a better validation mean of the "
+        "metric that chooses; the best round is reported, and its models are kept. Devices are "
+        "then evaluated by the same sample every time: between samples, the mean differs by chance",
+        lower=1,
+    )
+    min_improvement: float = option(
+        0.0, "What counts as better for --stop_after, in the unit of the metric: more than this"
+    )
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    def check(self) -> None:
+        """Raises a UserError if training cannot stop early, though it is to."""
+        name, period = (options.name_of(self, n) for n in ("stop_after", "rounds_per_evaluation"))
+        if self.stop_after is None and self.min_improvement:
+            least = options.name_of(self, "min_improvement")
+            raise UserError(least, self.min_improvement, f"{name} beside it", "leave it out")
+        count = -(-self.total_rounds // self.rounds_per_evaluation)
+        if self.stop_after is not None and self.stop_after >= count:
+            expected = f"below {count}, the number of evaluations while training"
+            raise UserError(name, self.stop_after, expected, f"give fewer, or a smaller {period}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +240,7 @@ class WarmStartConfig:
             server_optimizer=OptimizerConfig(server.name, rates[1], parameters),
             train_epochs=clusters.train_epochs,
             train_batch_size=clusters.train_batch_size,
+            train_steps=clusters.train_steps,
         )
 
 
@@ -271,6 +300,8 @@ class RunConfig:
     def check(self) -> None:
         """Raises a UserError if its parts contradict each other."""
         self.algorithm.check()
+        self.algorithm.check_rounds(self.loop.total_rounds)
+        self.loop.check()
         if self.personalization is not None:
             self.personalization.check(self.training)
         self.backend.check()
@@ -298,12 +329,25 @@ class RunConfig:
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm
     ) -> algorithm_lib.Personalization:
-        """Returns how clients' models are made and scored, given the built algorithm."""
+        """Returns how clients' models are made and scored, given the built algorithm, which is not
+        `scheduled` yet.
+        """
         if self.personalization is not None:
             return self.personalization.build(task)
         personalization = self.algorithm.personalization(task, built)
         assert personalization is not None  # `defaults.resolve` gave one where it has none.
-        return personalization
+        if self.round_rates is None:
+            return personalization
+        return rate_schedules.unscheduled(personalization)
+
+    def scheduled(self, built: algorithm_lib.Algorithm) -> algorithm_lib.Algorithm:
+        """Returns the algorithm at the rates of each round."""
+        return rate_schedules.scheduled(built, self.round_rates)
+
+    @property
+    def round_rates(self) -> rate_schedules.RoundRates | None:
+        """The rates of each round, if they change."""
+        return self.algorithm.round_rates(self.loop.total_rounds)
 
     @property
     def algorithm_name(self) -> str:

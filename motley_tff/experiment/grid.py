@@ -52,6 +52,7 @@ def run(
     evaluate_every: int | None = None,
     diverged: Collection[int] = (),
     memory_limit_bytes: float = float("inf"),
+    is_over: Callable[[Mapping[str, float], int], bool] = lambda setting, seed: False,
 ) -> Iterator[Scored]:
     """Yields every run of a group, scored after the last round and, if asked for, on the way.
 
@@ -63,6 +64,8 @@ def run(
       evaluate_every: Also after every so many rounds.
       diverged: Positions of runs that already have, in a warm start.
       memory_limit_bytes: What the stacked weights of a call may take, unless of one setting.
+      is_over: `(setting, seed) -> whether` that run has ended early by what was yielded so far: it
+        is not scored again, and its call ends with the last one of its runs.
     """
     of_setting = len(group.seeds) * choice.stacked_weights_bytes(tasks[group.seeds[0]])
     at_once = int(max(1, min(memory_limit_bytes // of_setting, len(group.settings))))
@@ -72,7 +75,8 @@ def run(
         training = _StackedRuns(tasks, some, build, starts[runs.start], loop)
         training.diverged.update(runs.index(i) for i in diverged if i in runs)
         evaluator = _GroupEvaluator(training, some, personalization)
-        yield from _rounds(training, evaluator, [starts[i] for i in runs], evaluate_every)
+        first_weights = [starts[i] for i in runs]
+        yield from _rounds(training, evaluator, first_weights, evaluate_every, is_over)
 
 
 def _rounds(
@@ -80,13 +84,18 @@ def _rounds(
     evaluator: "_GroupEvaluator",
     starts: Sequence[Nest],
     evaluate_every: int | None,
+    is_over: Callable[[Mapping[str, float], int], bool],
 ) -> Iterator[Scored]:
     state, total_rounds = training.first_state(starts), training.loop.total_rounds
     interval = evaluate_every or max(1, total_rounds)  # Without rounds the only stop is 0.
     stops = sorted({*range(interval, total_rounds, interval), total_rounds})
     for before, stop in itertools.pairwise([0, *stops]):
         state = training.train(state, range(before + 1, stop + 1))
-        yield from evaluator.score(state, stop, training.diverged)
+        for scored in evaluator.score(state, stop, training.diverged):
+            if not is_over(scored.setting, scored.seed):
+                yield scored
+        if all(itertools.starmap(is_over, evaluator.runs)):
+            return
 
 
 def warm_starts(
@@ -183,6 +192,11 @@ class _GroupEvaluator:
         self._work = personalization.work((*scored, *train), task.personalization_part("valid"))
         self._sources = tuple(map(self._evaluated, self._tasks))
 
+    @property
+    def runs(self) -> Iterator[tuple[dict[str, float], int]]:
+        """Each run's setting and seed, in order."""
+        return itertools.product(self._group.settings, self._group.seeds)
+
     def _evaluated(self, task: Task) -> Clients:
         """Returns the clients of both splits."""
         if self._is_silo:
@@ -198,8 +212,7 @@ class _GroupEvaluator:
         rows = {"valid": slice(num_valid), "test": slice(0 if self._is_silo else num_valid, None)}
         called = ids["test"] if self._is_silo else ids["valid"] + ids["test"]
         outputs = self._outputs(state, called, round_number)
-        runs = itertools.product(self._group.settings, self._group.seeds)
-        for run, (setting, seed) in enumerate(runs):
+        for run, (setting, seed) in enumerate(self.runs):
             of_run = [tf.nest.map_structure(lambda a, r=run: a[r], output) for output in outputs]
             splits = ("test",) if self._is_silo else parts.SPLITS
             arrays = {s: client_scores.arrays_of(task, of_run[rows[s]]) for s in splits}

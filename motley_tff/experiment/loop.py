@@ -37,7 +37,7 @@ def train(
       UserError: If the global model is not finite, or, by `process.next`, a client's loss.
     """
     try:
-        while trained.num_rounds < config.total_rounds:
+        while trained.num_rounds < config.total_rounds and not recorder.is_over:
             # The cohort of the next round. A backend that runs several rounds in a call gets more,
             # up to the next that is due a checkpoint or an evaluation.
             rounds = schedule.next_rounds(config, task, trained.num_rounds, process.rounds_per_call)
@@ -54,7 +54,9 @@ def train(
                 recorder.checkpoint(trained)
             if schedule.is_evaluation_due(config, trained.num_rounds):
                 tables, pictures = evaluator.evaluate(trained)
-                recorder.add_evaluation(trained.num_rounds, tables, pictures)
+                recorder.add_evaluation(trained, tables, pictures)
+        if trained.num_rounds < config.total_rounds:  # It ended early.
+            recorder.checkpoint(trained)
     except (KeyboardInterrupt, SystemExit):
         if evaluator.is_finite(trained):
             recorder.checkpoint(trained)
@@ -84,10 +86,10 @@ def run(
         each evaluation.
     """
     progress = progress or Silent()
-    recorder = Recorder(
-        config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars
-    )
     process = backend.training(task, algorithm)
+    recorder = Recorder(
+        config, task, algorithm, process, directory, algorithm_name, bytes_before, write_scalars
+    )
     clients = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)
     evaluator = RoundEvaluator(
         config, task, algorithm, personalization, process, clients, directory.path, progress
@@ -101,9 +103,10 @@ def run(
             recorder.add_pictures(0, evaluator.pictures(trained))
         if schedule.is_evaluation_due(config, number) and number not in recorder.evaluated:
             tables, pictures = evaluator.evaluate(trained)
-            recorder.add_evaluation(number, tables, pictures)
+            recorder.add_evaluation(trained, tables, pictures)
         trained = train(config, task, process, trained, evaluator, recorder, progress)
-        recorder.export(process.weights(trained.state), process.client_states(trained.state))
+        if config.stop_after is None:
+            recorder.export(trained)
     finally:
         recorder.close()
         progress.finish()

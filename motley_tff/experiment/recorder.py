@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import errors, options, signals
+from motley_tff.core import candidates, errors, options, signals
 from motley_tff.core.algorithm import Algorithm, Bytes
 from motley_tff.core.errors import UserError
 from motley_tff.core.task import Task
@@ -55,12 +55,14 @@ class Recorder:
         config: LoopConfig,
         task: Task,
         algorithm: Algorithm,
+        process: base.TrainingProcess,
         directory: RunDirectory,
         algorithm_name: str,
         bytes_before: Bytes,
         write_scalars: WriteScalars | None = None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
+        self._process = process
         self._directory, self._bytes_before = directory, bytes_before
         self._write_scalars = write_scalars or (lambda means, number: None)
         self._keys = {
@@ -73,6 +75,8 @@ class Recorder:
         self._writer = futures.ThreadPoolExecutor(max_workers=1)
         self._written: futures.Future[int] | None = None
         self.evaluated: set[int] = set()
+        # The rows of `summary.csv` so far, as text.
+        self._summary: list[dict[str, str]] = []
         # The last round of each client that got the model, and up to which one that is known.
         self._last: dict[str, int] = {}
         self._counted = 0
@@ -100,6 +104,8 @@ class Recorder:
         end = self._directory.record.get("raised_from")
         csv_files.keep_rounds(tables["summary"], done if end is None else min(done, end - 1))
         self.evaluated = csv_files.rounds(tables["summary"])
+        if self.evaluated:
+            self._summary = list(csv_files.read(tables["summary"]))
         # The summary is written last: without it an evaluation is not whole.
         for path in tables.values():
             csv_files.keep_rounds(path, max(self.evaluated, default=-1))
@@ -107,6 +113,11 @@ class Recorder:
         if end is not None:
             self._directory.write_record(raised_from=None)
         return Trained(state, done)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training ends, as so many evaluations brought nothing better."""
+        return schedule.is_over(self._config, self._task, self._summary)
 
     def add_rounds(self, results: Sequence[base.RoundResult]) -> None:
         """Takes note of rounds; the next checkpoint or evaluation writes them."""
@@ -116,6 +127,7 @@ class Recorder:
                 **{f"train_{n}": result.means[n] for n in ("loss", self._task.metric.name)},
                 **{name: result.means[name] for name in self._algorithm.shares},
                 **round_cells(result, *self._sent(result)),
+                **(self._algorithm.rates(result.number) if self._algorithm.rates else {}),
             })  # fmt: skip
             means = {f"train/{name}": mean for name, mean in result.means.items()}
             self._write_scalars(means, result.number)
@@ -139,7 +151,9 @@ class Recorder:
 
     def _flush_rounds(self) -> None:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
-        names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
+        schedule_ = [""] if self._algorithm.rates else []
+        metric = [self._task.metric.name]
+        names = columns.names("rounds", metric=metric, i=clusters, schedule=schedule_)
         rows = self._round_rows
         with signals.delay():  # Cut in two, rows would be lost, or written twice.
             csv_files.append(self._directory.table("rounds"), names, rows, columns.OPTIONAL)
@@ -153,8 +167,11 @@ class Recorder:
         if number and number not in checkpoints.rounds(folder):
             checkpoints.save(folder, number, trained.state)
 
-    def add_evaluation(self, number: int, tables: Tables, pictures: np.ndarray | None) -> None:
-        """Writes the rounds so far, and what an evaluation after the last gave."""
+    def add_evaluation(self, trained: Trained, tables: Tables, pictures: np.ndarray | None) -> None:
+        """Writes the rounds so far, and what an evaluation after the last gave; of a run that may
+        stop early also the models, if they are the best so far.
+        """
+        number = trained.num_rounds
         self._wait()
         self._flush_rounds()
         self.add_pictures(number, pictures)
@@ -165,6 +182,13 @@ class Recorder:
         up = before.up + sum(int(row["bytes_up"]) for row in rounds)
         for row in tables["summary"]:
             row |= {"bytes_down_total": down, "bytes_up_total": up}
+            texts = {name: csv_files.cell(value) for name, value in row.items()}
+            self._summary.append({**texts, "round": str(number)})
+        # Before the summary, without which the evaluation is made again.
+        if self._config.stop_after is not None:
+            best = candidates.best_round(self._summary, *self._task.chosen_by)
+            if best == str(number):
+                self.export(trained)
         self._written = self._writer.submit(self._write_evaluation, tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
@@ -216,8 +240,10 @@ class Recorder:
                 csv_files.append(path, names, full, columns.OPTIONAL, columns.LATER)
         return number
 
-    def export(self, server: Any, states: Mapping[str, Any]) -> None:
-        """Writes the trained models and matrices of these weights and client states."""
+    def export(self, trained: Trained) -> None:
+        """Writes the models and matrices of a state."""
+        process = self._process
+        server, states = process.weights(trained.state), process.client_states(trained.state)
         folder, names = self._directory.path, self._task.model.names
         algorithm = self._algorithm
         model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))

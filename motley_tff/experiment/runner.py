@@ -100,10 +100,10 @@ def run(
             personalization = config.build_personalization(task, built)
             directory.write_record(initial_weights=start, candidates=personalization.candidates)
             attacked = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)
+            slowed = stragglers.slowed(attacked, config.straggler_rate)
             loop_lib.run(
-                loop, task, stragglers.slowed(attacked, config.straggler_rate), personalization,
-                backend, directory, config.algorithm_name, reporter, sent,
-                _scalar_writer(config, directory),
+                loop, task, config.scheduled(slowed), personalization, backend, directory,
+                config.algorithm_name, reporter, sent, _scalar_writer(config, directory),
             )  # fmt: skip
         except BaseException as error:
             with contextlib.suppress(UserError):  # On a full disk, say.
@@ -155,6 +155,12 @@ def check_config(config: LoopConfig, task: Task) -> None:
         name, rate = options.name_of(config, "dropout_rate"), config.dropout_rate
         expected = f"0 with the one training client of {task.dataset}, who always answers"
         raise UserError(name, rate, expected, "leave it out")
+    if task.setting == "cross_device" and config.stop_after and config.final_evaluation_clients:
+        stop = options.name_of(config, "stop_after")
+        expected = f"none, as with {stop} all evaluations are of the same clients"
+        advice = f"give {options.name_of(config, 'test_clients_per_evaluation')}"
+        final = options.name_of(config, "final_evaluation_clients")
+        raise UserError(final, config.final_evaluation_clients, expected, advice)
     # Flags are parsed before the task's setting is known, and Python's callers pass no flags.
     for text in config.evaluation.acceptance:
         acceptance.parse(text, task.setting == "cross_silo")

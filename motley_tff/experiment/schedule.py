@@ -1,9 +1,13 @@
-"""When something happens in a run, and to whom: by the seed and the round alone."""
+"""When something happens in a run, and to whom: by the seed and the round alone, and where a run
+ends early by its evaluations before.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from motley_tff.backends import base
-from motley_tff.core import random_streams
+from motley_tff.core import candidates, random_streams
 from motley_tff.core.task import Task
 from motley_tff.evaluation.parts import SPLITS
 from motley_tff.experiment.config import LoopConfig
@@ -18,6 +22,14 @@ def is_evaluation_due(config: LoopConfig, done: int) -> bool:
     """Returns whether clients are evaluated after a round; an untrained model is as the last."""
     is_period = done > 0 and done % config.rounds_per_evaluation == 0
     return done == config.total_rounds or is_period
+
+
+def is_over(config: LoopConfig, task: Task, rows: Sequence[Mapping[str, str]]) -> bool:
+    """Returns whether a run ends early by its rows of `summary.csv` so far."""
+    if config.stop_after is None:
+        return False
+    least, chosen_by = config.min_improvement, task.chosen_by
+    return candidates.evaluations_since_better(rows, *chosen_by, least) >= config.stop_after
 
 
 def evaluations(config: LoopConfig, done: int) -> int:
@@ -77,9 +89,15 @@ def remaining(
 
 
 def evaluated(config: LoopConfig, task: Task, split: str, number: int) -> tuple[str, ...]:
-    """Returns the clients of a split to evaluate: a sample while training, all at the end."""
+    """Returns the clients of a split to evaluate: a sample while training, all at the end.
+
+    Where training may stop early it is one sample, as the best round is a choice between
+    evaluations: another sample would be better or worse by chance.
+    """
     size: int | None = getattr(config, f"{split}_clients_per_evaluation")
-    if number == config.total_rounds:
+    if config.stop_after is not None:
+        number = 0
+    elif number == config.total_rounds:
         size = config.final_evaluation_clients or None
     if task.setting == "cross_silo":
         size = None

@@ -1,16 +1,14 @@
-"""What both generators share: batches a round, and optimizers that silos may keep."""
+"""What both generators share: published rates, and optimizers that silos may keep."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.core import errors, options
 from motley_tff.core.algorithm import Algorithm, Communicated
-from motley_tff.core.client_work import Batch, Pass
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.options import option
@@ -22,7 +20,6 @@ class GenerativeAlgorithm(fedavg.FedAvg):
     """FedAvg's hyperparameters, and
 
     Attributes:
-      train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
       keep_optimizer_state: Whether a silo's optimizer goes on where its last round ended; else it
         starts anew, as devices' do.
     """
@@ -30,24 +27,10 @@ class GenerativeAlgorithm(fedavg.FedAvg):
     is_personalized: ClassVar[bool] = False
     tries_rates: ClassVar[bool] = False  # Each has published ones.
     train_batch_size: int = options.with_default(fedavg.FedAvg, "train_batch_size", 32)
-    train_steps: int | None = option(
-        None,
-        "A client's batches a round, in place of --train_epochs; of wgan_gp each is an update of "
-        "the critic, every --n_critic-th also one of the generator",
-        lower=1,
-    )
     keep_optimizer_state: bool = option(
         False,
         "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended",
     )
-
-    def check(self) -> None:
-        """Raises a UserError if both steps and epochs are set."""
-        if self.train_steps is not None and self.train_epochs != 1:
-            steps = options.name_of(self, "train_steps")
-            expected = f"1, as {steps} takes its place"
-            name = options.name_of(self, "train_epochs")
-            raise UserError(name, self.train_epochs, expected, "leave one of them out")
 
     @property
     def client(self) -> OptimizerConfig:
@@ -61,10 +44,6 @@ class GenerativeAlgorithm(fedavg.FedAvg):
             parameters = {**published.parameters, **optimizer.parameters}
             optimizer = dataclasses.replace(optimizer, parameters=parameters)
         return dataclasses.replace(self, client_optimizer=optimizer)
-
-    def local_pass(self, task: Task, step: Callable[[Any, Batch], Any]) -> Pass:
-        """Returns FedAvg's epochs, or so many batches."""
-        return dataclasses.replace(super().local_pass(task, step), num_steps=self.train_steps)
 
     def finished(self, algorithm: Algorithm, task: Task, first_state: Any) -> Algorithm:
         """Returns an algorithm whose clients start from `first_state`, tensors, if they keep one;

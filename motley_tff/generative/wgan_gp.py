@@ -97,7 +97,6 @@ class WganGp(base.GenerativeAlgorithm):
 
     def check(self) -> None:
         """Raises a UserError if a client's round ends before a step of the generator."""
-        super().check()
         steps = self.train_steps
         if steps is not None and steps < self.n_critic and not self.keep_optimizer_state:
             critic = options.name_of(self, "n_critic")

@@ -111,8 +111,8 @@ OPTIONAL = frozenset(
 def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     """Returns a table's columns, in the order of the file; `values` are `placeholder=its values`.
 
-    One without values stands for no column. `ood`, `scores` and `tuning` are there or not: their
-    one value is "".
+    One without values stands for no column. `ood`, `scores`, `tuning` and `schedule` are there or
+    not: their one value is "".
     """
     in_order: list[str] = []
     for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
@@ -160,7 +160,7 @@ def find(table: str, name: str) -> Column | None:
 
 def _shown(column: Column) -> str:
     """Returns a name without the placeholders that stand for nothing."""
-    return re.sub("<ood>|<scores>|<tuning>", "", column.name)
+    return re.sub("<ood>|<scores>|<tuning>|<schedule>", "", column.name)
 
 
 def documentation() -> str:

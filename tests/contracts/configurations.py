@@ -55,6 +55,11 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "backend.trim_share": {"backend.aggregator": "trimmed_mean"},
     "backend.dp_noise_multiplier": {"backend.aggregator": "differentially_private"},
     "algorithm.balance_rounds": {"algorithm.balance": 20.0},
+    **{
+        f"algorithm.{name}": {f"algorithm.{side}_schedule": "exponential"}
+        for side, name in (("client", "decay_factor"), ("server", "decay_rounds"))
+    },
+    "loop.min_improvement": {"loop.stop_after": 2},
     "algorithm.steps_empty_clusters": {
         "algorithm.server_optimizer": OptimizerConfig("momentum", 1.0)
     },
@@ -86,6 +91,7 @@ _VALUES: dict[str, Any] = {
     "batch_size": 1,
     "probing_epochs": 0,
     "sparsity": 1.0,
+    "warmup_rounds": 4,
     "metrics": ("macro_f1",),
     "tuning_metric": "loss",
 }

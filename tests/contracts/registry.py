@@ -71,15 +71,21 @@ def several_models(weights):
 
 def _of(params, kind, **own):
     """Returns the builder of an algorithm with FedAvg's hyperparameters and others of its own."""
-    return lambda task, w: toy.like(params, kind, **own).build(task, w)
+    algorithm = toy.like(params, kind, **own)
+    return lambda task, w, change=_as_it_is: change(algorithm).build(task, w)
+
+
+def _as_it_is(algorithm):
+    return algorithm
 
 
 def _of_models(params, **own):
     """Returns the builder of HypCluster on three models."""
-    return lambda task, w: toy.like(params, HypCluster, **own).build(task, several_models(w))
+    build = _of(params, HypCluster, **own)
+    return lambda task, w, *change: build(task, several_models(w), *change)
 
 
-# name -> builder(task, initial weights)
+# name -> builder(task, initial weights, what changes the algorithm, if anything)
 TRAINING = {
     "fedavg_adam": _of(PARAMS, FedAvg),
     "fedavg_fedavgm": _of(_MOMENTUM, FedAvg),

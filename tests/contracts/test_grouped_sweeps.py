@@ -17,6 +17,7 @@ from absl.testing import flagsaver
 from launch.sweeps import grids, plans, results, train_group
 from motley_tff import algorithms, commandline
 from motley_tff.backends import stacked_loop
+from motley_tff.core import candidates
 from motley_tff.tables import columns
 from tests import eager, toy
 from tests.contracts import in_process
@@ -102,3 +103,39 @@ def test_a_group_is_its_trainers(name, tmp_path):
         if tuning:
             tuned = float(row[f"{of_split['split']}_personalized_tuning_mean"])
             assert tuned == pytest.approx(of_split["personalized_macro_f1_mean"], rel=1e-5)
+
+
+# The first of the group has no rate to speak of, and so ends after its second evaluation.
+EARLY = {
+    "total_rounds": "4", "rounds_per_evaluation": "1", "stop_after": "1",
+    "min_improvement": "0.00001", "train_batch_size": "3", "algorithm": "local",
+    "tuning_metric": "loss",
+    "client_schedule": "exponential", "decay_rounds": "1", "warmup_rounds": "2",
+}  # fmt: skip
+RATES = {"client_learning_rate": ("0.25", "0.00000001")}
+
+
+def test_runs_of_a_group_follow_a_schedule_and_end_each_by_itself(tmp_path):
+    plan = plans.Plan(grids.Grid("local", "school", "mtl_trainer", EARLY, {}, RATES), 1)
+    (task,) = plan.tasks
+    for path in (results.path_of(tmp_path, task), results.begun_path(tmp_path, task)):
+        path.parent.mkdir()
+    ended = []
+    with in_process.opened("mtl_trainer") as train, mock.patch.object(in_process, "load", silos):
+        with row_by_row():
+            commandline.parse(["mtl_trainer", *plan.arguments(task.runs[0], tmp_path)])
+            train_group.GroupTraining(tmp_path, plan, task, config.read("mtl_trainer")).run()
+        rows = {row["run_id"]: row for row in results.load(results.path_of(tmp_path, task))["runs"]}
+        for run in task.runs:
+            flags = plan.arguments(run, tmp_path)[2:]
+            alone = train(tmp_path, run.run_id, *flags, "--backend=sequential")
+            summary = pd.read_csv(alone / "summary.csv", dtype=str)
+            ended.append(summary["round"].iloc[-1])
+            best = candidates.best_round(summary.to_dict("records"), False, "loss")
+            row = rows[run.run_id]
+            assert row["round"] == best
+            for _, of_split in summary[summary["round"] == best].iterrows():
+                found = float(row[f"{of_split['split']}_personalized_tuning_mean"])
+                expected = float(of_split["personalized_loss_mean"])
+                assert found == pytest.approx(expected, rel=1e-5)
+    assert ended == ["2", "4"]

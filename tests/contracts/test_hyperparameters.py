@@ -28,7 +28,8 @@ _CHANGES_NOTHING = {
 }
 # {field: rounds, or their cohorts}, where one does not show it.
 _ROUNDS = {
-    **dict.fromkeys(("teacher", "student"), 2),
+    **dict.fromkeys(("teacher", "student", "client_schedule", "server_schedule"), 2),
+    **dict.fromkeys(("decay_factor", "decay_rounds"), 2),
     **dict.fromkeys(("balance", "balance_rounds"), 3),
     # A cluster has momentum when its silo stays away.
     "steps_empty_clusters": (("t0", "t1"), ("t1",)),
@@ -66,13 +67,15 @@ class _Numbers:
         if isinstance(algorithm, algorithms.HypCluster):
             weights = warm_start.random_models(task, 0, algorithm.num_clusters)
         built = algorithm.build(task, weights)
-        return built, toy.train(task, built, self._rounds)
+        scheduled = self._config.scheduled(built)
+        return built, scheduled, toy.train(task, scheduled, self._rounds)
 
     @functools.cached_property
     def of_training(self):
-        built, run = self._trained
+        built, scheduled, run = self._trained
         sent = built.bytes_since(None) if built.bytes_since else ()
-        return _flat((run.weights, run.client_states, sent))
+        weights = run.weights if scheduled is built else run.weights[0]  # Not the factor.
+        return _flat((weights, run.client_states, sent))
 
     @functools.cached_property
     def of_personalization(self):
@@ -85,10 +88,10 @@ class _Numbers:
         """None if the algorithm leaves them to a personalization."""
         if self._config.personalization is not None:
             return None
-        task, (built, run) = _task(), self._trained
+        task, (built, scheduled, run) = _task(), self._trained
         own = self._config.build_personalization(task, built)
         states = [*run.client_states.values()] if run.client_states else None
-        weights = run.weights if own.wants_server_weights else built.global_model(run.weights)
+        weights = run.weights if own.wants_server_weights else scheduled.global_model(run.weights)
         return _flat(toy.evaluate(task, own.work(("test",), "train"), weights, None, states))
 
 

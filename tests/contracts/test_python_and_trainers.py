@@ -65,7 +65,8 @@ def _from_python(task, config, is_argument):
         motley.run(
             task, config.algorithm, config.personalization, rounds=loop.total_rounds,
             seed=loop.base_random_seed, clients_per_round=loop.clients_per_train_round,
-            rounds_per_evaluation=loop.rounds_per_evaluation, evaluation=loop.evaluation,
+            rounds_per_evaluation=loop.rounds_per_evaluation, stop_after=loop.stop_after,
+            min_improvement=loop.min_improvement, evaluation=loop.evaluation,
             backend=config.backend,
         )  # fmt: skip
     return captured.value.args[0]

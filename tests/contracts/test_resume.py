@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import recorder
 from tests.contracts import in_process
 from tests.errors import refused
 from tests.trainers import programs
@@ -28,6 +29,9 @@ RUNS = (
     (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=fedper",)),
+    # Nothing is better enough: it ends after the second evaluation.
+    (_MTL, ("--algorithm=local", "--total_rounds=6", "--stop_after=1", "--min_improvement=100",
+            "--client_schedule=exponential", "--server_schedule=cosine", "--warmup_rounds=3")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 
@@ -123,6 +127,36 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
     programs.same_tables(tmp_path / "whole", _renamed(tmp_path, "owed"))
 
 
+@pytest.mark.parametrize("place", [_slow("evaluate round 4"), "end"])
+def test_a_run_that_ends_early_is_cut_where_it_ends(tmp_path, place):
+    """In the evaluation that ends it, or right after: it ends there again, with the best model."""
+    flags = ("--algorithm=local", *_FLAGS, "--total_rounds=6", "--stop_after=1",
+             "--min_improvement=100", "--client_learning_rate=2")  # fmt: skip
+    with in_process.opened(_MTL) as run:
+        run(tmp_path, "whole", *flags)
+        cut = _Counted(place, 1) if place != "end" else _Counted()
+        close = recorder.Recorder.close
+
+        def killed(self):
+            close(self)
+            if place == "end":
+                raise _Killed
+
+        with (
+            _shown(cut),
+            mock.patch.object(recorder.Recorder, "close", killed),
+            pytest.raises(_Killed),
+        ):
+            run(tmp_path, "ended", *flags)
+        rest = _Counted()
+        with _shown(rest):
+            run(tmp_path, "ended", *flags)
+    assert rest.steps.get("train", 0) == 0 and "evaluate round 6" not in rest.steps
+    whole, ended = tmp_path / "whole", tmp_path / "ended"
+    assert (whole / "global_model.npz").read_bytes() == (ended / "global_model.npz").read_bytes()
+    programs.same_tables(whole, _renamed(tmp_path, "ended"))
+
+
 @pytest.mark.parametrize(
     ("trainer", "flags"),
     [
@@ -132,6 +166,8 @@ def test_an_evaluation_that_was_due_is_made_up_for(tmp_path):
                        "--test_clients_per_evaluation=1")),
         # Round 2 was due as the last.
         _slow(_MTL, ("--algorithm=ditto", "--rounds_per_evaluation=3")),
+        _slow(_MTL, ("--algorithm=local", "--client_schedule=step", "--decay_rounds=1",
+                     "--server_schedule=exponential")),
         _slow(_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=1")),
     ],
 )  # fmt: skip
@@ -152,8 +188,12 @@ def test_rounds_that_are_raised_are_as_if_there_had_always_been_so_many(tmp_path
 
 def test_rounds_are_not_raised_where_another_flag_depends_on_them(tmp_path):
     with in_process.opened(_HYPCLUSTER) as run:
-        for name, value in (("warmstart_fraction", 0.5), ("balance", 0.1)):
-            flags = (*_FLAGS, "--num_clusters=2", f"--{name}={value}", "--total_rounds=2")
+        for name, value in (
+            ("warmstart_fraction", 0.5), ("balance", 0.1), ("client_schedule", "cosine"),
+            ("stop_after", 1),
+        ):  # fmt: skip
+            flags = (*_FLAGS, "--num_clusters=2", f"--{name}={value}", "--total_rounds=2",
+                     "--rounds_per_evaluation=1")  # fmt: skip
             run(tmp_path, name, *flags)
             with refused("total_rounds", 4, name):
                 run(tmp_path, name, *flags, "--total_rounds=4")

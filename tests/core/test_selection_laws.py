@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from motley_tff.core import candidates
@@ -75,3 +76,40 @@ def test_the_best_round_is_the_first_of_the_best_validation_means(evaluations, h
         if split == "valid" and v is not None
     ]
     assert best == str(min(known)[2] if known else len(evaluations) - 1)
+
+
+def _rows(*evaluations):
+    """Returns rows of `summary.csv` of (mean, how many diverged), and a test row beside each."""
+    return [
+        {"round": str(i), "split": split, "personalized_mean": mean, "num_diverged": str(number)}
+        for i, (mean, number) in enumerate(evaluations)
+        for split, mean in (("valid", mean), ("test", "99"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "higher_is_better", "least", "since"),
+    [
+        ([("3", 0)], True, 0.0, 0),
+        ([("3", 0), ("2", 0), ("4", 0), ("4", 0), ("3.5", 0)], True, 0.0, 2),
+        ([("3", 0), ("2", 0), ("4", 0)], False, 0.0, 1),
+        # Not by more than 1: slow progress does not add up, until it is more than 1 in all.
+        ([("3", 0), ("4", 0)], True, 1.0, 1),
+        ([("3", 0), ("3.5", 0), ("4.25", 0), ("5", 0)], True, 1.0, 1),
+        # No score is no progress; fewer diverged clients are, whatever the mean.
+        ([("", 0), ("", 0)], True, 0.0, 2),
+        ([("", 0), ("1", 0), ("", 0)], True, 0.0, 1),
+        ([("3", 2), ("1", 1), ("9", 2)], True, 0.5, 1),
+    ],
+)
+def test_evaluations_since_a_better_one(evaluations, higher_is_better, least, since):
+    rows = _rows(*evaluations)
+    found = candidates.evaluations_since_better(rows, higher_is_better, None, least)
+    assert found == since
+
+
+@given(st.lists(FINITE, min_size=1, max_size=8), st.booleans())
+def test_the_best_round_is_the_last_better_one(means, higher_is_better):
+    rows = _rows(*((f"{mean:.9g}", 0) for mean in means))
+    since = candidates.evaluations_since_better(rows, higher_is_better, None, 0.0)
+    assert candidates.best_round(rows, higher_is_better) == str(len(means) - 1 - since)

@@ -15,7 +15,7 @@ _CONFIG = LoopConfig(clients_per_train_round=1, dropout_rate=0.5)
 def _rows(root, first, last, config=_CONFIG, answered=1):
     """Returns what is noted of rounds; those before the first one were an earlier process's."""
     directory = run_directory.RunDirectory(str(root), f"from_{first}", {})
-    writer = recorder.Recorder(config, _TASK, _FEDSTC, directory, "fedstc_server", NO_BYTES)
+    writer = recorder.Recorder(config, _TASK, _FEDSTC, None, directory, "fedstc_server", NO_BYTES)
     for number in range(first, last + 1):
         means = {"loss": 0.0, _TASK.metric.name: 0.0}
         writer.add_rounds([base.RoundResult(number, answered, means, 1.0)])

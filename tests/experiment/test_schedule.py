@@ -137,6 +137,16 @@ def test_an_evaluation_looks_at_a_sample_and_the_last_at_all():
     assert sum(same[n, "valid"] != same[n, "test"] for n in range(1, 8)) >= 4
 
 
+def test_evaluations_of_a_run_that_may_stop_early_look_at_one_sample():
+    sizes = {"valid_clients_per_evaluation": 2, "test_clients_per_evaluation": 3}
+    clients = _looked_at(stop_after=2, **sizes)
+    for split, size in (("valid", 2), ("test", 3)):
+        (sample,) = {tuple(clients[n, split]) for n in range(1, 9)}
+        assert len(sample) == size
+    others = [_looked_at(stop_after=2, base_random_seed=s, **sizes)[1, "valid"] for s in range(9)]
+    assert len(set(map(tuple, others))) > 2
+
+
 @pytest.mark.parametrize(("asked", "number"), [(0, 6), (2, 2), (5, 5), (6, 6), (100, 6)])
 def test_how_many_the_last_evaluation_looks_at(asked, number):
     clients = _looked_at(final_evaluation_clients=asked, valid_clients_per_evaluation=1)

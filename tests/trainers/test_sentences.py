@@ -212,6 +212,15 @@ def test_what_is_best_and_the_last_one_tried(chosen, labels, expected):
     assert sentences.last_tried(_clients(*chosen, is_hurt=""), labels) == []  # All unscored.
 
 
+def test_training_that_ended_early():
+    (line,) = sentences.ended_early("30", 100, 2)
+    assert line.startswith(
+        "training ended after round 30 of 100, as 2 evaluations in a row brought"
+    )
+    assert "as one evaluation brought" in sentences.ended_early("30", 100, 1)[0]
+    assert sentences.ended_early("100", 100, 1) == []
+
+
 def test_the_best_round_is_the_last():
     assert sentences.last_round(["10", "20"], "20") == [
         "the best round, 20, is the last one: more may be better (--total_rounds)"

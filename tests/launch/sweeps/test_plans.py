@@ -137,7 +137,7 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "reported_round", "finetune_every", "finetune_tuning", "knn_tuning",
         "include_baseline_candidate", "num_warmstart_fedavg_rounds", "warmstart_fraction",
         "val_split", "test_split", "lam_svm", "l2_reg", "hurt_margin", "metrics",
-        "tuning_metric",
+        "tuning_metric", "stop_after", "min_improvement",
         "categorical_columns", "client_column", "decimal", "delimiter", "feature_columns",
         "ignore_columns", "date_format",
         "label_column", "label_kind", "missing_values", "model", "model_sizes", "setting",
