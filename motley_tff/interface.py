@@ -212,8 +212,8 @@ def run(
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
         settings = _settings(config, whole, task)
-        # Runs of before did not say their data's options.
-        before = {"data": settings["data"]}
+        # Runs of before did not say these.
+        before = {"data": settings["data"], "algorithm.keep_optimizer_state": False}
         raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
         followers = functools.partial(_followers, whole, not rounds_per_evaluation)
         directory = run_directory.RunDirectory(

@@ -190,7 +190,7 @@ class GroupTraining:
         # After a setting's own rates, which others may depend on.
         run = dataclasses.replace(self._flags.run, algorithm=algorithm)
         whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
-        return whole.algorithm.build(task, initial_weights)
+        return whole.build_algorithm(task, initial_weights)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))

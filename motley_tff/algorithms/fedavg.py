@@ -42,13 +42,15 @@ class FedAvg(TrainingAlgorithm):
 
     Attributes:
       card: Its names, the trainers that offer it, and what it can be combined with.
-      client_optimizer: The clients' optimizer; its state starts anew every round. Without a rate
-        it has 0.1, or, on a user's data, the one that `experiment.rate_probe` chooses.
+      client_optimizer: The clients' optimizer; its state starts anew every round, unless silos
+        keep it. Without a rate it has 0.1, or, on a user's data, the one that
+        `experiment.rate_probe` chooses.
       server_optimizer: The server's; its state is kept over rounds. Without a rate it has 1; on a
         user's data that with which it takes the clients' whole mean change or, of adaptive ones,
         the one that is chosen.
       train_epochs: Local epochs a round, at least 1.
       train_batch_size: Examples a batch, at least 1.
+      keep_optimizer_state: Whether silos keep it, see `kept_optimizers`.
     """
 
     card: ClassVar[Card] = Card(
@@ -75,6 +77,12 @@ class FedAvg(TrainingAlgorithm):
         lower=1, upper=MAX_BATCH_SIZE,
         everyday="training",
     )  # fmt: skip
+
+    keep_optimizer_state: bool = option(
+        False,
+        "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended",
+        trainers=("finetuning_trainer", "knn_per_trainer", "mtl_trainer", "generative_trainer"),
+    )
 
     @property
     def client(self) -> OptimizerConfig:

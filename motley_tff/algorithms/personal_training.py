@@ -55,7 +55,8 @@ from motley_tff.core.task import Task
 class SiloAlgorithm(fedavg.FedAvg):
     """FedAvg's hyperparameters, and the optimizer of the silos' own models.
 
-    Its state starts anew every round. A rate of None is the clients', times `default_share`.
+    Its state starts anew every round, unless silos keep it. A rate of None is the clients', times
+    `default_share`.
     """
 
     tries_alone: ClassVar[bool] = True

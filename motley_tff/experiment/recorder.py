@@ -220,6 +220,7 @@ class Recorder:
         """Writes the trained models and matrices of these weights and client states."""
         folder, names = self._directory.path, self._task.model.names
         algorithm = self._algorithm
+        states = {i: algorithm.own_state(state) for i, state in states.items()}
         model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))
         if algorithm.cluster_models is not None:
             for j, model in enumerate(algorithm.cluster_models(server), 1):

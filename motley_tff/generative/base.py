@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from motley_tff.algorithms import fedavg
+from motley_tff.algorithms import fedavg, kept_optimizers
 from motley_tff.algorithms.optimizers import OptimizerConfig
-from motley_tff.core import errors, options
+from motley_tff.core import options
 from motley_tff.core.algorithm import Algorithm, Communicated
 from motley_tff.core.client_work import Batch, Pass
 from motley_tff.core.errors import UserError
@@ -23,8 +23,6 @@ class GenerativeAlgorithm(fedavg.FedAvg):
 
     Attributes:
       train_steps: A client's batches a round, in place of epochs; None for `train_epochs`.
-      keep_optimizer_state: Whether a silo's optimizer goes on where its last round ended; else it
-        starts anew, as devices' do.
     """
 
     is_personalized: ClassVar[bool] = False
@@ -35,10 +33,6 @@ class GenerativeAlgorithm(fedavg.FedAvg):
         "A client's batches a round, in place of --train_epochs; of wgan_gp each is an update of "
         "the critic, every --n_critic-th also one of the generator",
         lower=1,
-    )
-    keep_optimizer_state: bool = option(
-        False,
-        "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended",
     )
 
     def check(self) -> None:
@@ -72,12 +66,7 @@ class GenerativeAlgorithm(fedavg.FedAvg):
         """
         changes: dict[str, Any] = {}
         if self.keep_optimizer_state:
-            if task.setting != "cross_silo":
-                raise UserError(
-                    options.name_of(self, "keep_optimizer_state"), True,
-                    f"silos; the clients of {task.dataset} are devices, which keep nothing",
-                    f"leave it out, or give {errors.name('setting')}=cross_silo",
-                )  # fmt: skip
+            kept_optimizers.check_silos(task)
             state = tf.nest.map_structure(lambda t: t.numpy(), first_state)
             changes["initial_client_state"] = lambda index: state
         if len(task.train) == 1:

@@ -28,6 +28,7 @@ RUNS = (
     (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=fedper",)),
+    (_MTL, ("--algorithm=fedbn", "--client_optimizer=momentum", "--keep_optimizer_state")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 
