@@ -235,8 +235,8 @@ def run_whole(
     with contextlib.ExitStack() as stack:
         root = root_output_dir or stack.enter_context(tempfile.TemporaryDirectory())
         settings = _settings(config, whole, task)
-        # Runs of before did not say their data's options.
-        before = {"data": settings["data"]}
+        # Runs of before did not say these.
+        before = {"data": settings["data"], "algorithm.keep_optimizer_state": False}
         of_all = [*algorithm.schedules_of_all_rounds]
         of_all += ["stop_after"] if config.loop.stop_after else []
         raisable = {"loop.total_rounds": tuple(of_all)}

@@ -69,11 +69,16 @@ class _TwoLayers(Bare):
 
 
 def model(build, *shapes, initializer="zeros", vectorizes=True):
-    """Returns a bare model with a kernel of each shape; the last one is its last layer."""
+    """Returns a bare model with a kernel of each shape; the last one is its last layer, and of
+    several the first one counts as a normalization layer.
+    """
     names = tuple(f"layer_{i}/kernel:0" for i in range(len(shapes)))
     is_last = (*[False] * (len(shapes) - 1), True)
     initializers = (tf.keras.initializers.get(initializer),) * len(shapes)
-    return functional_model.FunctionalModel(build, names, shapes, is_last, initializers, vectorizes)
+    is_norm = (True, *[False] * (len(shapes) - 1)) if len(shapes) > 1 else ()
+    return functional_model.FunctionalModel(
+        build, names, shapes, is_last, initializers, vectorizes, is_norm=is_norm
+    )
 
 
 def half_squared_error(y, outputs):
@@ -229,10 +234,10 @@ def without_dropout(classifier):
 
 
 def without_keras(classifier):
-    """Returns a classifier task whose model makes no Keras layers."""
-    return dataclasses.replace(
-        classifier, model=dataclasses.replace(classifier.model, build=_TwoLayers)
-    )
+    """Returns a classifier task whose model makes no Keras layers; its first counts as a norm."""
+    is_norm = (True, True, False, False)
+    bare = dataclasses.replace(classifier.model, build=_TwoLayers, is_norm=is_norm)
+    return dataclasses.replace(classifier, model=bare)
 
 
 def like(params, kind, **own):

@@ -92,6 +92,8 @@ class Kernel(tf.keras.layers.Layer):
 class GroupNorm(tf.keras.layers.Layer):
     """A group norm, perhaps of a 1x1 convolution, perhaps with a ReLU6."""
 
+    is_norm = True  # See `core.functional_model`.
+
     def __init__(self, channels: int, groups: int, name: str, with_relu6: bool = True):
         super().__init__(name=name)
         self._channels, self._groups, self._with_relu6 = channels, groups, with_relu6

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datasets.models import batch_norm
 from motley_tff.core import errors, functional_model, plugins
 from motley_tff.core.errors import UserError
 from motley_tff.core.layer_groups import LayerGroup
@@ -195,6 +196,8 @@ class UsersModel:
         self.created: list[Any] = []
         with self._recorded():
             self.model = source.new()
+        self._batch_norms = list(filter(batch_norm.is_plain, _layers(self.model)))
+        self._statistics = batch_norm.Statistics(self._batch_norms)
         takes = inspect.signature(self.model.call).parameters
         self._takes = [name for name in ("training", "key") if name in takes]
         self.vectorizes = getattr(self.model, "vectorizes", _is_small_and_dense(self.model))
@@ -210,11 +213,23 @@ class UsersModel:
 
     @property
     def non_trainable_variables(self) -> list[Any]:
-        """None; UserError if it has some, which averaging does not fit."""
-        if names := [v.name for v in self.model.non_trainable_variables]:
-            advice = "take GroupNormalization for BatchNormalization, and no trainable=False"
-            raise self._source.fail(f"weights that are all trained, not {names}", advice)
+        """None but BatchNormalization's; UserError if it has others, which nothing would change."""
+        moving = {id(v) for n in self._batch_norms for v in (n.moving_mean, n.moving_variance)}
+        others = [v.name for v in self.model.non_trainable_variables if id(v) not in moving]
+        if others:
+            advice = "leave out trainable=False, and what adapts to data but BatchNormalization()"
+            raise self._source.fail(f"weights that are all trained, not {others}", advice)
         return []
+
+    @property
+    def new_statistics(self) -> list[Any]:
+        """Moving statistics after training on a batch."""
+        return self._statistics.new
+
+    @property
+    def submodules(self) -> tuple[Any, ...]:
+        """All layers below it."""
+        return self.model.submodules
 
     @property
     def last_layer(self) -> tuple[Any, ...]:

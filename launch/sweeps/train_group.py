@@ -208,7 +208,7 @@ class GroupTraining:
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
         whole = self._configured(task, hparams)
-        return whole.scheduled(whole.algorithm.build(task, initial_weights))
+        return whole.scheduled(whole.build_algorithm(task, initial_weights))
 
     def _configured(self, task: Any, hparams: Mapping[str, Any]) -> RunConfig:
         """Returns the configuration of the runs of a setting."""

@@ -34,6 +34,7 @@ from motley_tff.algorithms.mr_mtl import MrMtl as MrMtl
 from motley_tff.algorithms.apfl import Apfl as Apfl
 from motley_tff.algorithms.fedper import FedPer as FedPer
 from motley_tff.algorithms.fedrep import FedRep as FedRep
+from motley_tff.algorithms.fedbn import FedBn as FedBn
 from motley_tff.algorithms.pfedme import PFedMe as PFedMe
 from motley_tff.algorithms.per_fedavg import PerFedAvg as PerFedAvg
 from motley_tff.algorithms.persfl import PersFL as PersFL

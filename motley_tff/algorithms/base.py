@@ -7,6 +7,7 @@ different for it.
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -77,7 +78,15 @@ class TrainingAlgorithm:
         """Raises a UserError if the task has too few training clients."""
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
-        """Returns which of the model's weights clients train and send; by default all."""
+        """Returns which of the model's weights clients train and send; by default all. UserError if
+        the model has moving statistics, which only `fedbn` keeps.
+        """
+        if any(task.model.is_statistic):
+            name = next(itertools.compress(task.model.names, task.model.is_statistic))
+            silos = f"for silos, {errors.name('algorithm')}=fedbn"
+            advice = f"take GroupNormalization for BatchNormalization, or {silos}"
+            expected = f"weights that are all trained, as {self.card.name} averages all"
+            raise UserError(errors.name("model"), name, expected, advice)
         return (True,) * len(task.model.shapes)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:

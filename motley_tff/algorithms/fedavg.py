@@ -44,8 +44,9 @@ class FedAvg(TrainingAlgorithm):
 
     Attributes:
       card: Its names, the trainers that offer it, and what it can be combined with.
-      client_optimizer: The clients' optimizer; its state starts anew every round. Without a rate
-        it has 0.1, or, on a user's data, the one that `experiment.rate_probe` chooses.
+      client_optimizer: The clients' optimizer; its state starts anew every round, unless silos
+        keep it. Without a rate it has 0.1, or, on a user's data, the one that
+        `experiment.rate_probe` chooses.
       server_optimizer: The server's; its state is kept over rounds. Without a rate it has 1; on a
         user's data that with which it takes the clients' whole mean change or, of adaptive ones,
         the one that is chosen.
@@ -57,6 +58,7 @@ class FedAvg(TrainingAlgorithm):
       decay_factor: What step and exponential multiply a rate by,
       decay_rounds: in so many rounds.
       warmup_rounds: Rounds in which the clients' rate rises to its full value; 0 for none.
+      keep_optimizer_state: Whether silos keep it, see `kept_optimizers`.
     """
 
     card: ClassVar[Card] = Card(
@@ -106,6 +108,12 @@ class FedAvg(TrainingAlgorithm):
         0,
         "The first W rounds multiply the clients' rate by 1/W, 2/W, ... 1, beside its schedule; "
         "the server's rate has no warm-up",
+    )
+
+    keep_optimizer_state: bool = option(
+        False,
+        "Silos' optimizers, and wgan_gp's count of batches, go on where their last round ended",
+        trainers=("finetuning_trainer", "knn_per_trainer", "mtl_trainer", "generative_trainer"),
     )
 
     @property

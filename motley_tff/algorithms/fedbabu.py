@@ -29,6 +29,7 @@ class FedBabu(fedavg.FedAvg):
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
         """Returns all but the last layer; a UserError if the model has one layer alone."""
+        super().trained_layers(task)
         body = tuple(not is_last for is_last in task.model.is_last_layer)
         if not any(body):
             raise self.unfit(f"layers below the last; the model of {task.dataset} has none")

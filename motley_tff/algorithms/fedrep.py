@@ -2,9 +2,9 @@
 
 All layers but the last are averaged (the representation), the last stays with the silo (its head).
 A silo first takes `head_epochs` epochs of steps on its head alone, then `train_epochs` on the
-representation alone; FedPer steps both together. Optimizers start anew each round; FedAvg is
-trained beside it as the baseline. A model of one layer has no representation: FedRep then is local
-training for `head_epochs` a round.
+representation alone; FedPer steps both together. Optimizers start anew each round, unless silos
+keep both; FedAvg is trained beside it as the baseline. A model of one layer has no representation:
+FedRep then is local training for `head_epochs` a round.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from motley_tff.algorithms import personal_training
 from motley_tff.algorithms.card import Card
 from motley_tff.algorithms.personal_training import Personal, SiloAlgorithm
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm
 from motley_tff.core.client_work import Batch, Client
 from motley_tff.core.learning import Weights
@@ -50,15 +51,16 @@ class FedRep(SiloAlgorithm):
         def start(shared: Weights, state: Weights, client: Client) -> Personal:
             whole = layers.joined(shared, state)
             # The loop's carry holds both phases' optimizers, whichever is at work.
-            memory = tuple(shared), body.start(whole).optimizer_state
-            return Personal(head.start(whole), memory)
+            resting = body.start(whole)._replace(weights=(), sums=learning.Sums({}, {}))
+            return Personal(head.start(whole), (tuple(shared), resting))
 
         def body_step(personal: Personal, batch: Batch, base: Any) -> Personal:
-            incoming, optimizer_state = personal.memory
-            before = Personal(personal.learner._replace(optimizer_state=optimizer_state))
+            incoming, resting = personal.memory
+            states = personal.learner.optimizer_state, resting.optimizer_state
+            before = Personal(personal.learner._replace(optimizer_state=states[1]))
             learner = body.step(before, batch, base).learner
-            restored = learner._replace(optimizer_state=personal.learner.optimizer_state)
-            return Personal(restored, (incoming, learner.optimizer_state))
+            resting = resting._replace(optimizer_state=learner.optimizer_state)
+            return Personal(learner._replace(optimizer_state=states[0]), (incoming, resting))
 
         first = {"first_step": head.step, "num_first_epochs": self.head_epochs}
         return layers.build(task, self, start, body_step, **first)

@@ -55,7 +55,8 @@ from motley_tff.core.task import Task
 class SiloAlgorithm(fedavg.FedAvg):
     """FedAvg's hyperparameters, and the optimizer of the silos' own models.
 
-    Its state starts anew every round. A rate of None is the clients', times `default_share`.
+    Its state starts anew every round, unless silos keep it. A rate of None is the clients', times
+    `default_share`.
     """
 
     tries_alone: ClassVar[bool] = True
@@ -83,24 +84,8 @@ class SiloAlgorithm(fedavg.FedAvg):
         return dataclasses.replace(self, personal_optimizer=self.personal)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:
-        """Returns the scoring of the models that were trained for each silo; nothing is trained.
-
-        Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
-        """
-        personal_model, labels = built.personal_model, candidate_labels.PERSONAL
-        if personal_model is None:
-            raise ValueError(f"{built.name!r} trains no personal models.")
-
-        def first(weights, state):
-            return tuple(built.global_model(weights)), tuple(personal_model(weights, state))
-
-        def work(evaluation_parts, personalization_part):
-            scored = scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
-            return dataclasses.replace(scored, takes_rows=takes_rows(type(self)))
-
-        return Personalization(
-            "personal", labels, work, wants_server_weights=True, scores_train=True
-        )
+        """Returns the scoring of the models that were trained for each silo."""
+        return scoring_of_own_models(task, built, takes_rows(type(self)))
 
     def trainer(
         self,
@@ -161,6 +146,25 @@ class SiloAlgorithm(fedavg.FedAvg):
             global_model=operator.itemgetter(0),
             groups=_HALVES if shared_optimizer else None,
         )
+
+
+def scoring_of_own_models(task: Task, built: Algorithm, takes_rows: bool) -> Personalization:
+    """Returns the scoring of the models that were trained for each silo; nothing is trained.
+
+    Candidate `0` is the algorithm's global model, candidate `personal` the silo's own.
+    """
+    personal_model, labels = built.personal_model, candidate_labels.PERSONAL
+    if personal_model is None:
+        raise ValueError(f"{built.name!r} trains no personal models.")
+
+    def first(weights, state):
+        return tuple(built.global_model(weights)), tuple(personal_model(weights, state))
+
+    def work(evaluation_parts, personalization_part):
+        scored = scoring.two_candidates(task, evaluation_parts, first, lambda own: own)
+        return dataclasses.replace(scored, takes_rows=takes_rows)
+
+    return Personalization("personal", labels, work, wants_server_weights=True, scores_train=True)
 
 
 def regularization_option(default: float) -> Any:

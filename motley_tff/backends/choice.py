@@ -60,6 +60,8 @@ def choose(
 
 def why_not_vectorized(task: Task, memory_limit_bytes: float) -> str | None:
     """Returns what keeps a task's clients from being stacked, or None."""
+    if any(task.model.is_statistic):
+        return "padding would count in its batch statistics"
     if not task.model.vectorizes:
         return "it would not speed up this model"
     populations = {id(clients): clients for clients in task.splits.values()}.values()

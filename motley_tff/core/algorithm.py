@@ -82,6 +82,8 @@ class Algorithm:
       global_model: `server weights -> model weights`, the model that is exported and that
         personalization starts from.
       cluster_models: `server weights -> every cluster's model`, which are exported, too.
+      own_state: `client state -> that of which the personal model, its scoring and the matrices
+        are made`, where clients keep more.
       matrices: `states of all training clients -> {name: [clients, clients]}`, what relates the
         clients to each other; each becomes a CSV file.
       shares: Names of sums beside the loss and the metrics that the work's metrics hold (the share
@@ -101,6 +103,7 @@ class Algorithm:
     global_model: Callable[[Nest], tuple[np.ndarray, ...]] = lambda weights: weights
     cluster_models: Callable[[Nest], Sequence[tuple[np.ndarray, ...]]] | None = None
     personal_model: PersonalModel | None = None
+    own_state: Callable[[Nest], Nest] = lambda state: state
     matrices: Callable[[Sequence[Nest]], Mapping[str, np.ndarray]] | None = None
     shares: tuple[str, ...] = ()
     communicated: Communicated | None = None

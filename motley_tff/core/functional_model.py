@@ -5,14 +5,19 @@ handed out in that order instead, so `predict` holds no state and can run in a T
 a `tf.function`, under `tf.vectorized_map` and XLA. Two rules make that work: no `tf.keras.Input`
 and no `input_shape` (inside TFF their placeholders are never fed), and no stateful dropout: `call`
 takes a `key` (see `tensor_random.dropout`).
+
+The moving mean and variance of a BatchNormalization are weights, too, which are not trained: what
+a training step makes of them is collected by `new_statistics`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,22 @@ from motley_tff.core.layer_groups import Cut, Features
 from motley_tff.core.lazy import tf
 
 Weights = tuple["tf.Tensor", ...]
+_new_statistics: contextvars.ContextVar[list[Any] | None] = contextvars.ContextVar(
+    "new_statistics", default=None
+)
+
+
+@contextlib.contextmanager
+def new_statistics() -> Iterator[list[Any]]:
+    """Yields a list, to which a model that is trained on a batch inside appends what becomes of its
+    moving statistics, in creation order; none of a model without any.
+    """
+    collected: list[Any] = []
+    token = _new_statistics.set(collected)
+    try:
+        yield collected
+    finally:
+        _new_statistics.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +51,7 @@ class FunctionalModel:
 
     Attributes:
       build: Returns a new Keras model; its `call` takes `(x, training, key)`.
-      names: Of each weight, in creation order, as in the next three.
+      names: Of each weight, in creation order, as in all that have a value for each.
       shapes: Of each weight.
       is_last_layer: For each weight, whether "fine-tune the last layer" trains it.
       initializers: For each weight, the Keras initializer that draws it.
@@ -39,6 +60,10 @@ class FunctionalModel:
       inputs: The type of a batch of inputs [None, ...], or None if they are no single tensor.
       takes_rows: Whether it takes weights of several clients, [rows, ...], and inputs [rows, batch,
         ...]. A class says so likewise, for itself.
+      is_norm: For each weight, whether it is a normalization layer's: one of Keras's, or one whose
+        class has `is_norm = True`. Empty if no layer is one.
+      is_statistic: For each weight, whether it is a moving mean or variance, which is not trained.
+        Empty if none is.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -49,10 +74,12 @@ class FunctionalModel:
     vectorizes: bool = False
     inputs: tf.TensorSpec | None = None
     takes_rows: bool = False
+    is_norm: tuple[bool, ...] = ()
+    is_statistic: tuple[bool, ...] = ()
 
     @property
     def num_weights(self) -> int:
-        """Number of trainable scalars."""
+        """Number of scalars."""
         return sum(int(np.prod(shape)) for shape in self.shapes)
 
     def last_layers(self, count: int) -> tuple[bool, ...]:
@@ -88,10 +115,14 @@ class FunctionalModel:
 
         def creator(next_creator, **kwargs):
             # Keras asks for its variables in the order of first use.
-            return next(handed_out) if kwargs.get("trainable", True) else next_creator(**kwargs)
+            return next(handed_out) if _is_weight(kwargs) else next_creator(**kwargs)
 
         with tf.variable_creator_scope(creator):
-            return method(self.build())
+            model = self.build()
+            result = method(model)
+        if (collected := _new_statistics.get()) is not None:
+            collected.extend(getattr(model, "new_statistics", ()))
+        return result
 
     def predict(self, weights: Sequence[tf.Tensor], x: Any, training: bool, key: tf.Tensor) -> Any:
         """Returns the model's outputs (logits, or a regression's prediction) for inputs `x`, or for
@@ -197,16 +228,18 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
       example_input: A batch of inputs of the right shapes and types.
 
     Raises:
-      ValueError: If the model has weights that are not trainable (batch statistics do not fit
-        federated averaging), or was built before its first call.
+      ValueError: If the model's `non_trainable_variables` are any (batch statistics, say, unless it
+        answers for them as `new_statistics`), or it was built before its first call.
     """
     initializers: list[Any] = []
+    is_statistic: list[bool] = []
     # In the order in which `apply` hands weights out; Keras lists them by attribute.
     variables: list[tf.Variable] = []
 
     def creator(next_creator, **kwargs):
         variable = next_creator(**kwargs)
-        if kwargs.get("trainable", True):
+        if _is_weight(kwargs):
+            is_statistic.append(not kwargs.get("trainable", True))
             initializers.append(_initializer_of(kwargs.get("initial_value")))
             variables.append(variable)
         return variable
@@ -218,6 +251,7 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         names = [v.name for v in model.non_trainable_variables]
         raise ValueError(f"A functional model has trainable weights only; found {names}.")
     last = {id(v) for layer in model.last_layer for v in layer.trainable_variables}
+    norms = {id(v) for layer in filter(_normalizes, model.submodules) for v in layer.variables}
     return FunctionalModel(
         build=build,
         names=tuple(v.name for v in variables),
@@ -227,7 +261,22 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
         vectorizes=getattr(model, "vectorizes", False),
         inputs=_type_of(example_input),
         takes_rows=vars(type(model)).get("takes_rows", False),
+        is_norm=tuple(id(v) in norms for v in variables) if norms else (),
+        is_statistic=tuple(is_statistic) if any(is_statistic) else (),
     )
+
+
+def _is_weight(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a variable is to be one of a model's weights, by its creator's arguments: Keras also
+    makes counters, which are integers.
+    """
+    return kwargs.get("trainable", True) or kwargs.get("dtype") == tf.float32
+
+
+def _normalizes(layer: Any) -> bool:
+    layers = tf.keras.layers
+    kinds = layers.BatchNormalization, layers.GroupNormalization, layers.LayerNormalization
+    return getattr(layer, "is_norm", isinstance(layer, kinds))
 
 
 def _type_of(inputs: Any) -> tf.TensorSpec | None:

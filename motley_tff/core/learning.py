@@ -105,6 +105,11 @@ def first_state(optimizer: Any, shapes: Iterable[Sequence[int]]) -> Any:
     return tf.nest.map_structure(lambda s: s if s.shape.rank else rows.full([], s), state)
 
 
+def resumed(fresh: Any, kept: Any) -> Any:
+    """Returns an optimizer's state that was kept, at the learning rate of a fresh one."""
+    return type(fresh)(kept, learning_rate=fresh["learning_rate"])
+
+
 def train(
     task: task_lib.Task,
     optimizer: Any,

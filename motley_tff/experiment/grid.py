@@ -227,7 +227,9 @@ class _GroupEvaluator:
         task, weights, client_states = self._tasks[0], state[0], ()
         if self._personalization.wants_server_weights:
             rows = np.array([task.train.index[i] for i in ids])
-            client_states = tf.nest.map_structure(lambda s: s.numpy()[:, rows], state[2])
+            client_states = tf.nest.map_structure(
+                lambda s: s.numpy()[:, rows], self._template.own_state(state[2])
+            )
         else:
             weights = self._template.global_model(weights)
         seeds = self._group.seeds

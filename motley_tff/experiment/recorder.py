@@ -246,6 +246,7 @@ class Recorder:
         server, states = process.weights(trained.state), process.client_states(trained.state)
         folder, names = self._directory.path, self._task.model.names
         algorithm = self._algorithm
+        states = {i: algorithm.own_state(state) for i, state in states.items()}
         model_files.save(folder / model_files.FILE_NAME, names, algorithm.global_model(server))
         if algorithm.cluster_models is not None:
             for j, model in enumerate(algorithm.cluster_models(server), 1):

@@ -57,7 +57,8 @@ class RoundEvaluator:
         self.progress.start(f"evaluate round {number}", total * self.evaluator.num_evaluations)
         weights, client_states = self.process.weights(trained.state), None
         if self.personalization.wants_server_weights:
-            client_states = self.process.client_states(trained.state) or None
+            states, own = self.process.client_states(trained.state), self.algorithm.own_state
+            client_states = {i: own(state) for i, state in states.items()} or None
         else:
             weights = self.algorithm.global_model(weights)
         key = random_streams.key(config.base_random_seed, "personalization", number)

@@ -96,7 +96,7 @@ def run(
                 )
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
-            built = config.algorithm.build(task, weights)
+            built = config.build_algorithm(task, weights)
             personalization = config.build_personalization(task, built)
             directory.write_record(initial_weights=start, candidates=personalization.candidates)
             attacked = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)

@@ -133,6 +133,7 @@ class Ddpm(base.GenerativeAlgorithm):
             carry = work.init(broadcast["net"], (), client)
             if not self.keep_optimizer_state:
                 return carry
+            state = learning.resumed(carry.learner.optimizer_state, state)
             return carry._replace(learner=carry.learner._replace(optimizer_state=state))
 
         def finish(carry):

@@ -154,7 +154,8 @@ def _client_work(task: Task, params: WganGp, pair: Pair) -> ClientWork:
         nets = pair.split(tuple(broadcast))
         states, steps = _first_state(optimizer, pair)
         if params.keep_optimizer_state:
-            states, steps = client_state
+            kept, steps = client_state
+            states = tuple(map(learning.resumed, states, kept))
         sums = learning.zero_sums(task)
         return WganClient(tuple(broadcast), *nets, tuple(states), steps, client.weight, sums)
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from motley_tff import algorithms
 from motley_tff.algorithms import FedAvg, MrMtl, PerFedAvg, mocha, optimizers
+from motley_tff.algorithms.personal_training import SiloAlgorithm
 from motley_tff.core import options
 from tests import toy
 from tests.errors import refused
@@ -57,7 +58,9 @@ def _built(name, task, params=_PARAMS, **own):
     kind = algorithms.TRAINING[name]
     fields = {o.name.flag: o.field for o in options.options(kind)}
     own = {fields[flag]: value for flag, value in own.items()}
-    algorithm = toy.like(params, kind, personal_optimizer=OWN, **own)
+    if issubclass(kind, SiloAlgorithm):
+        own["personal_optimizer"] = OWN
+    algorithm = toy.like(params, kind, **own)
     return algorithm.build(task, task.model.initial_weights(0))
 
 
@@ -255,5 +258,5 @@ def test_only_what_an_algorithm_sends_is_counted(silos):
         name: _built(name, silos).bytes_per_client for name in algorithms.offered_by("mtl_trainer")
     }
     assert sizes.pop("local") == (0, 0) and sizes.pop("fedper") == (model - last,) * 2
-    assert sizes.pop("fedrep") == (model - last,) * 2
+    assert sizes.pop("fedrep") == (model - last,) * 2 and sizes.pop("fedbn") == (last,) * 2
     assert set(sizes.values()) == {(model, model)}

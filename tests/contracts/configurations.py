@@ -27,6 +27,7 @@ _NOT_OF_GENERATORS = {
 # {field: why a trainer has no flag for it}, or `trainer: field`.
 _WITHOUT_FLAG = {
     **{f"generative_trainer: loop.evaluation.{field}": "refused" for field in _NOT_OF_GENERATORS},
+    "hypcluster_trainer: algorithm.keep_optimizer_state": "refused",
     **{f"{t}: warm_start": "trains no clusters" for t in TRAINERS if t != "hypcluster_trainer"},
 }
 # Flags that are no field of a run's configuration.

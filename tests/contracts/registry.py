@@ -15,6 +15,7 @@ from motley_tff.algorithms import (
     Ditto,
     FedAvg,
     FedBabu,
+    FedBn,
     FedPer,
     FedProx,
     FedRep,
@@ -98,8 +99,8 @@ TRAINING = {
     "hypcluster_shared": _of_models(PARAMS, shares_base_layers=True),
 }
 
-# Of these, the model needs layers below its last.
-WITH_BASE = ("fedbabu",)
+# Of these, the model needs layers below its last, of which a toy's first counts as a norm.
+WITH_BASE = ("fedbabu", "fedbn")
 
 
 def _silo(params, kind, **own):
@@ -116,11 +117,13 @@ STATEFUL = {
     "apfl": _silo(PARAMS, Apfl, alpha=0.3),
     "fedper": _silo(PARAMS, FedPer),
     "fedrep": _silo(PARAMS, FedRep, head_epochs=3),
+    "fedbn": _of(PARAMS, FedBn),
     "pfedme": _silo(_MOMENTUM, PFedMe, regularization=2.0, inner_steps=3),
     "persfl": _silo(PARAMS, PersFL),
 }
-# A residual of arrays of one number is always nothing: its model needs several.
-OF_ARRAYS = ("fedstc",)
+# A residual of arrays of one number is always nothing: its model needs several. And a norm, layers
+# to share.
+OF_ARRAYS = ("fedstc", "fedbn")
 # Of these, a silo of a cohort may keep its state: no better teacher came.
 MAY_STAY = ("persfl", "fedstc")
 
@@ -202,6 +205,15 @@ def _first_body_is_fedavgs(train):
     assert len({weights[0].item() for weights in run.weights}) == len(run.weights)
 
 
+def _of_one_silo_is_fedavg(train):
+    """Law: FedBN of one silo is FedAvg; of several, who is absent keeps its norms (below)."""
+    alone = [("c",)] * 3
+    run = train(_of(PLAIN, FedBn), alone, with_base=True)
+    expected = train(_fedavg, alone, with_base=True)
+    pairs = zip(run.weights, run.states, strict=True)
+    _close([run.algorithm.personal_model(w, s["c"]) for w, s in pairs], expected.weights)
+
+
 def _mean_of_all_silos(train):
     """Law: MR-MTL's model is the mean of all silos' models, also of those who were absent."""
     run = train(_silo(PLAIN, MrMtl, regularization=0.5))
@@ -259,6 +271,7 @@ LAWS = {
     "fedrep": _gives_back(
         _full_local, _of_own_models, _silo(_FULL, FedRep, head_epochs=_FULL.train_epochs)
     ),
+    "fedbn": _of_one_silo_is_fedavg,
     "persfl": _gives_back(_fedavg, _of_global_model, _of(PLAIN, PersFL)),
     "pfedme": _gives_back(
         _full_local, _of_own_models, _silo(_FULL, PFedMe, regularization=0.0, inner_steps=1)
@@ -295,6 +308,7 @@ AGGREGATED = {
     "pfedme": (STATEFUL["pfedme"], lambda change, cluster: change),
     "fedper": (STATEFUL["fedper"], _halves),
     "fedrep": (STATEFUL["fedrep"], _halves),
+    "fedbn": (STATEFUL["fedbn"], lambda change, cluster: change[1:]),
     "hypcluster": (TRAINING["hypcluster"], _scattered),
     "hypcluster_shared": (TRAINING["hypcluster_shared"], _scattered),
 }

@@ -150,6 +150,7 @@ def _reference(name, compute):
 
 
 def test_every_registered_algorithm_is_compared(task, silos):
+    silos = toy.with_pair(silos)
     weights, own = task.model.initial_weights(0), silos.model.initial_weights(0)
     compared = {build(task, weights).name for build in registry.TRAINING.values()}
     compared |= {build(silos, own).name for build in registry.STATEFUL.values()}

@@ -51,6 +51,7 @@ class _Numbers:
         try:
             self._config = defaults.resolve(config, "cross_silo", 2)
             self._config.check()
+            self._built = self._build()
             self._refusal = None
         except UserError as error:
             self._refusal = str(error)
@@ -59,16 +60,19 @@ class _Numbers:
     def of(self, kind):
         return self._refusal or getattr(self, kind)
 
-    @functools.cached_property
-    def _trained(self):
+    def _build(self):
         algorithm = self._config.algorithm
         task = _task(algorithm.card.is_central)
         weights = task.model.initial_weights(0)
         if isinstance(algorithm, algorithms.HypCluster):
             weights = warm_start.random_models(task, 0, algorithm.num_clusters)
-        built = algorithm.build(task, weights)
-        scheduled = self._config.scheduled(built)
-        return built, scheduled, toy.train(task, scheduled, self._rounds)
+        return self._config.build_algorithm(task, weights)
+
+    @functools.cached_property
+    def _trained(self):
+        task = _task(self._config.algorithm.card.is_central)
+        scheduled = self._config.scheduled(self._built)
+        return self._built, scheduled, toy.train(task, scheduled, self._rounds)
 
     @functools.cached_property
     def of_training(self):

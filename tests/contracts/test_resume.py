@@ -32,6 +32,7 @@ RUNS = (
     # Nothing is better enough: it ends after the second evaluation.
     (_MTL, ("--algorithm=local", "--total_rounds=6", "--stop_after=1", "--min_improvement=100",
             "--client_schedule=exponential", "--server_schedule=cosine", "--warmup_rounds=3")),
+    (_MTL, ("--algorithm=fedbn", "--client_optimizer=momentum", "--keep_optimizer_state")),
     (_HYPCLUSTER, ("--num_clusters=2", "--num_warmstart_fedavg_rounds=2")),
 )  # fmt: skip
 

@@ -219,7 +219,7 @@ _BROKEN = {
     _subclass("return self.b(x) * float(tf.executing_eagerly())"): "same outputs inside a graph",
     "v = tf.Variable(2.0)\n" + _subclass("return self.b(x) * v"): "weights, such as Variable:0",
     # Weights.
-    _sequential("L.BatchNormalization()", _DENSE): "take GroupNormalization",
+    _sequential("L.Normalization()", _DENSE): "what adapts to data but BatchNormalization",
     _sequential("L.Dense(6, trainable=False)", _DENSE): "not ['dense/kernel:0'",
     _subclass("return self.b(x) * self.v", "self.v = tf.Variable(1.0)"): "variables that are all",
     _sequential("L.Dense(facts.num_outputs, kernel_regularizer='l2')"): "no losses",
