@@ -12,23 +12,24 @@ paper (and its code, whose tau is this one); Nesterov's has its own. Adaptive op
 steps are no such sums, are refused. The paper's server is SGD at rate 1.
 
 Where all clients of a round take as many steps, it is FedAvg. A client who is absent or drops out,
-or has no examples, counts for nothing; of a straggler the steps count that it took. A client sends
-the one number ||a_i||_1 beside its change.
+or has no examples, counts for nothing; of a straggler the steps count that it took. The
+number ||a_i||_1 that a client sends, too, is not counted in bytes, as its examples' is not.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.core import errors, rows
-from motley_tff.core.algorithm import Algorithm, Communicated, Nest, ServerOptimizer
+from motley_tff.core.algorithm import Adjusted, Algorithm, Nest
 from motley_tff.core.client_work import Client, ClientOutput
 from motley_tff.core.errors import UserError
+from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
 from motley_tff.core.task import Task
 
@@ -38,14 +39,10 @@ class FedNova(fedavg.FedAvg):
     """FedAvg's hyperparameters; the client optimizer is SGD, with or without momentum."""
 
     card: ClassVar[Card] = Card(
-        "fednova",
-        "FedNova",
-        ("finetuning_trainer", "knn_per_trainer"),
-        "clients' changes count by direction, not by their number of steps",
-        can_be_grouped=True,
-        wants_mean="how long clients' steps are, which the server multiplies their mean by",
-        takes_rows=True,
-    )
+        "fednova", "FedNova", ("finetuning_trainer", "knn_per_trainer"),
+        "clients' changes count by direction, not by their number of steps", can_be_grouped=True,
+        wants_mean="it scales their mean by how long the clients' steps are", takes_rows=True,
+    )  # fmt: skip
 
     def check(self) -> None:
         """Raises a UserError if clients' steps are no weighted sums of gradients."""
@@ -58,9 +55,8 @@ class FedNova(fedavg.FedAvg):
         return optimizers.Measured(super().local_optimizer())
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns FedNova, or raises as `check`. The server's weights are (w, 0)."""
-        model, length = tuple(initial_weights), np.zeros([], np.float32)
-        built = super().build(task, model)
+        """Returns FedNova, or raises as `check`. The server's weights are (w, nothing)."""
+        built, nothing = super().build(task, initial_weights), np.zeros([], np.float32)
 
         def init(broadcast: Nest, client_state: Nest, client: Client) -> fedavg.FedAvgClient:
             return built.work.init(broadcast[0], client_state, client)
@@ -69,26 +65,14 @@ class FedNova(fedavg.FedAvg):
             output, length = built.work.finish(client), client.learner.optimizer_state["length"]
             return output._replace(update=(fedavg.mean(output.update, length), length))
 
+        def adjust(update: Nest, nothing: tf.Tensor) -> Nest:
+            directions, length = update
+            return rows.scaled(length, directions), nothing
+
         return dataclasses.replace(
             built,
-            initial_weights=(model, length),
+            initial_weights=(built.initial_weights, nothing),
             work=dataclasses.replace(built.work, init=init, finish=finish),
-            server_optimizer=_FedNovaServer(built.server_optimizer),
-            global_model=lambda weights: weights[0],
-            communicated=Communicated(model, (model, length)),
+            server_optimizer=Adjusted(built.server_optimizer, adjust),
+            global_model=lambda server: server[0],
         )
-
-
-class _FedNovaServer:
-    """Steps w by the mean direction times the mean length."""
-
-    def __init__(self, optimizer: ServerOptimizer):
-        self._optimizer = optimizer
-
-    def initialize(self, specs: Nest) -> Nest:
-        return self._optimizer.initialize(specs[0])
-
-    def next(self, state: Nest, weights: Nest, update: Any) -> tuple[Nest, Nest]:
-        (model, unused), (directions, length) = weights, update
-        state, model = self._optimizer.next(state, model, rows.scaled(length, directions))
-        return state, (tuple(model), unused)

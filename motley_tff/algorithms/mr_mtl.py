@@ -39,6 +39,7 @@ from motley_tff.algorithms.personal_training import Personal, PersonalTraining, 
 from motley_tff.core import errors, learning
 from motley_tff.core.algorithm import Algorithm, ServerOptimizer
 from motley_tff.core.client_work import Client
+from motley_tff.core.clients import num_rows
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Weights
@@ -84,7 +85,7 @@ class MrMtl(SiloAlgorithm):
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns MR-MTL, or raises as `check`; a client's state is its personal weights."""
         num_silos = len(task.train)
-        num_examples = sum(personal_training.silo_sizes(task))
+        num_examples = sum(num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
         model = tuple(initial_weights)
 
         def penalty(v: Weights, personal: Personal, base: Any) -> tf.Tensor:
@@ -137,7 +138,8 @@ class _MrMtlServer:
         state, num_examples = state
         model, places = weights
         change, present = update
-        share = personal_training.cohort_share(present, num_examples)
+        # Every silo that answered has 1 / (the cohort's examples) in its place.
+        share = tf.math.divide_no_nan(1.0, tf.reduce_max(present) * num_examples)
         scaled = tuple(share * leaf for leaf in change)
         state, model = self._optimizer.next(state, model, scaled)
         return (state, num_examples), (tuple(model), places)

@@ -45,7 +45,6 @@ from motley_tff.core.algorithm import (
     ServerOptimizer,
 )
 from motley_tff.core.client_work import Batch, Client, ClientOutput, ClientWork, Pass
-from motley_tff.core.clients import num_rows
 from motley_tff.core.lazy import tf
 from motley_tff.core.learning import Learner, Weights
 from motley_tff.core.options import option
@@ -367,24 +366,11 @@ class SharedLayers:
         )
 
 
-def place(num_silos: int, client: Client, weight: tf.Tensor | None = None) -> tf.Tensor:
+def place(num_silos: int, client: Client) -> tf.Tensor:
     """Returns a silo's mark in the mean of a cohort: float32 [silos], 1 / weight at its index.
 
     The weighted mean of these has 1 / (weight of the whole cohort) where a silo took part and 0
-    where it did not, so a server that is given means alone knows who took part, and how much. The
-    weight is by default the silo's examples.
+    where it did not, so a server that is given means alone knows who took part, and how much.
     """
-    weight = client.weight if weight is None else weight
     is_own = tf.equal(tf.range(num_silos), client.index[..., None])
-    return tf.where(is_own, tf.math.divide_no_nan(1.0, weight)[..., None], 0.0)
-
-
-def cohort_share(mean_place: tf.Tensor, total: Any) -> tf.Tensor:
-    """Returns how much of all silos' weight, `total`, is a cohort's, by the mean of its places."""
-    return tf.math.divide_no_nan(1.0, tf.reduce_max(mean_place) * total)
-
-
-def silo_sizes(task: Task) -> list[int]:
-    """Returns how many examples an epoch of each silo takes: its `Client.weight`."""
-    sizes = (num_rows(task.train.fetch(i)["train"]) for i in task.train.ids)
-    return [min(size, task.max_train_examples or size) for size in sizes]
+    return tf.where(is_own, tf.math.divide_no_nan(1.0, client.weight)[..., None], 0.0)

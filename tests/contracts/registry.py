@@ -236,19 +236,19 @@ def _variate_is_the_mean_of_all(train):
 
 
 def _steps_by_the_mean_of_all(train):
-    """Law: FedDyn's model is the mean of the cohort's less the mean of all silos' g_i / alpha, also
-    of those who were absent.
+    """Law: FedDyn's model is the mean of the cohort's less h / alpha, the mean of all silos'
+    states, also of those who were absent.
     """
-    alpha = 0.5
-    run = train(_of(PLAIN, FedDyn, dynamic_regularization=alpha))
-    previous, (before,) = dict.fromkeys(run.sizes, 0.0), (np.float32([[0.3]]),)
-    for ((after,), _), states, cohort in zip(run.weights, run.states, run.cohorts, strict=True):
-        gradients = {client_id: leaf for client_id, (leaf,) in states.items()}
-        # g_i' = g_i - alpha (w_i - w)
-        changes = [(previous[i] - gradients[i]) / alpha for i in cohort]
-        h = np.mean(list(gradients.values()), axis=0)
-        _close(after, before + np.mean(changes, axis=0) - h / alpha)
-        previous, before = gradients, after
+    run = train(_of(PLAIN, FedDyn, dynamic_regularization=0.5))
+    previous, before = dict.fromkeys(run.sizes, 0.0), np.float32([[0.3]])
+    for ((after,), (mean,), _), states, cohort in zip(
+        run.weights, run.states, run.cohorts, strict=True
+    ):
+        totals = {client_id: leaf for client_id, (leaf,) in states.items()}
+        _close(mean, np.mean(list(totals.values()), axis=0))
+        changes = [totals[i] - previous[i] for i in cohort]  # w - w_i
+        _close(after, before - np.mean(changes, axis=0) - mean)
+        previous, before = totals, after
 
 
 # name -> law(train); `train(builder, cohorts)` returns a `test_absence.Run` on slow silos, of which
