@@ -20,7 +20,7 @@ import numpy as np
 from motley_tff.algorithms import fedavg
 from motley_tff.algorithms.personal_training import place
 from motley_tff.core import learning, rows
-from motley_tff.core.algorithm import Adjusted, Algorithm, Communicated, Nest
+from motley_tff.core.algorithm import AdjustedOptimizer, Algorithm, Communicated, Nest
 from motley_tff.core.client_work import Client, ClientOutput
 from motley_tff.core.clients import num_rows
 from motley_tff.core.lazy import tf
@@ -90,7 +90,7 @@ class CorrectedAlgorithm(fedavg.FedAvg):
             communicated=Communicated(sent, sent),
             initial_weights=(built.initial_weights, zeros, weights / max(weights.sum(), 1.0)),
             work=dataclasses.replace(built.work, init=init, finish=finish),
-            server_optimizer=Adjusted(built.server_optimizer, adjust),
+            server_optimizer=AdjustedOptimizer(built.server_optimizer, adjust),
             initial_client_state=lambda index: zeros,
             global_model=lambda server: server[0],
         )

@@ -26,7 +26,7 @@ import numpy as np
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
 from motley_tff.core import errors, rows
-from motley_tff.core.algorithm import Adjusted, Algorithm, Nest
+from motley_tff.core.algorithm import AdjustedOptimizer, Algorithm, Nest
 from motley_tff.core.client_work import Client, ClientOutput
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tf
@@ -50,9 +50,9 @@ class FedNova(fedavg.FedAvg):
             expected = "sgd, momentum or fedavgm, whose steps are weighted sums of gradients"
             raise UserError(errors.name("client_optimizer"), self.client.name, expected)
 
-    def local_optimizer(self) -> optimizers.Measured:
+    def local_optimizer(self) -> optimizers.MeasuredOptimizer:
         """Returns the clients' optimizer, which measures the length of its steps."""
-        return optimizers.Measured(super().local_optimizer())
+        return optimizers.MeasuredOptimizer(super().local_optimizer())
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedNova, or raises as `check`. The server's weights are (w, nothing)."""
@@ -73,6 +73,6 @@ class FedNova(fedavg.FedAvg):
             built,
             initial_weights=(built.initial_weights, nothing),
             work=dataclasses.replace(built.work, init=init, finish=finish),
-            server_optimizer=Adjusted(built.server_optimizer, adjust),
+            server_optimizer=AdjustedOptimizer(built.server_optimizer, adjust),
             global_model=lambda server: server[0],
         )

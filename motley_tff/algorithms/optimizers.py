@@ -206,7 +206,7 @@ class Sgd:
         return state, tf.nest.map_structure(lambda w, step: w - step, weights, steps)
 
 
-class Measured:
+class MeasuredOptimizer:
     """An optimizer of class `Sgd` that also keeps, as `length` in its state, how far its steps
     would have taken a weight whose gradient is -1 in all of them.
 

@@ -43,9 +43,9 @@ class Scaffold(CorrectedAlgorithm):
         reason = f"whose steps {self.card.name} takes for the mean of a silo's gradients"
         optimizers.check_plain_sgd(self.client_optimizer, "client_optimizer", reason)
 
-    def local_optimizer(self) -> optimizers.Measured:
+    def local_optimizer(self) -> optimizers.MeasuredOptimizer:
         """Returns SGD that adds up the rates of its steps, K r."""
-        return optimizers.Measured(super().local_optimizer())
+        return optimizers.MeasuredOptimizer(super().local_optimizer())
 
     def local_direction(self, gradients: Weights, client: fedavg.FedAvgClient) -> Weights:
         """Returns gradient - c_i + c."""

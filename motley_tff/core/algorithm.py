@@ -32,7 +32,7 @@ class ServerOptimizer(Protocol):
         """Returns (new state, new weights) after an aggregated update."""
 
 
-class Adjusted:
+class AdjustedOptimizer:
     """The server optimizer of a model that is the first of the server's weights.
 
     `(mean update, *others of the weights) -> (what the model's optimizer gets, *others)`, `adjust`,

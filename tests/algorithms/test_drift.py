@@ -271,7 +271,9 @@ def test_the_length_of_steps(name):
     momentum = {} if name == "sgd" else {"momentum": b}
     closed = (steps - b * (1 - b**steps) / (1 - b)) / (1 - b)
     expected = {"sgd": steps, "momentum": closed, "fedavgm": (1 - b) * closed}
-    measured = optimizers.Measured(optimizers.build_optimizer(_config(name, 0.5, **momentum)))
+    measured = optimizers.MeasuredOptimizer(
+        optimizers.build_optimizer(_config(name, 0.5, **momentum))
+    )
     weights = (tf.zeros([2]),)
     state = measured.initialize((tf.TensorSpec([2]),))
     state = tf.nest.map_structure(tf.convert_to_tensor, state)
