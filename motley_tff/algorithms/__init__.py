@@ -19,6 +19,9 @@ from motley_tff.algorithms.local import Local as Local
 from motley_tff.algorithms.fedavg import FedAvg as FedAvg
 from motley_tff.algorithms.fedprox import FedProx as FedProx
 from motley_tff.algorithms.fedsgd import FedSgd as FedSgd
+from motley_tff.algorithms.fednova import FedNova as FedNova
+from motley_tff.algorithms.scaffold import Scaffold as Scaffold
+from motley_tff.algorithms.feddyn import FedDyn as FedDyn
 from motley_tff.algorithms.fedstc import FedStc as FedStc
 from motley_tff.algorithms.fedstc import FedStcServer as FedStcServer
 from motley_tff.algorithms.fedbabu import FedBabu as FedBabu

@@ -75,7 +75,13 @@ class TrainingAlgorithm:
         return UserError(errors.name("algorithm"), self.card.name, expected, advice)
 
     def check_clients(self, task: Task) -> None:
-        """Raises a UserError if the task has too few training clients."""
+        """Raises a UserError if the task has too few training clients, or devices where the
+        algorithm needs silos.
+        """
+        if self.card.silos_keep and task.setting != "cross_silo":
+            expected = f"silos, which keep {self.card.silos_keep}, not devices"
+            either = f"{errors.name('setting')}=cross_silo, where the data can be silos"
+            raise self.unfit(expected, f"choose another algorithm, or give {either}")
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
         """Returns which of the model's weights clients train and send; by default all. UserError if

@@ -33,6 +33,8 @@ class Card:
       trains_fedavg: Whether FedAvg's model is trained beside it, as its baseline.
       can_be_grouped: Whether runs that differ in rates alone can be trained in one compiled call.
       wants_mean: Why no aggregator but the plain mean fits; empty where any does.
+      silos_keep: What each of its clients keeps between rounds, so that they must be silos; empty
+        where clients may be devices.
       is_central: Whether it trains on all clients' examples in one place.
       takes_rows: Whether its client work is written for stacks of clients, too, see `core.rows`. A
         class that is derived from another one says so itself.
@@ -47,6 +49,7 @@ class Card:
     trains_fedavg: bool = False
     can_be_grouped: bool = False
     wants_mean: str = ""
+    silos_keep: str = ""
     is_central: bool = False
     takes_rows: bool = False
 

@@ -218,7 +218,7 @@ class FedAvg(TrainingAlgorithm):
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns what a client does in a round."""
-        optimizer, trained = build_optimizer(self.client), self.trained_layers(task)
+        optimizer, trained = self.local_optimizer(), self.trained_layers(task)
 
         def init(weights: Weights, client_state: Nest, client: Client) -> FedAvgClient:
             """Returns a client at the server's weights; FedAvg's clients keep no state."""
@@ -231,7 +231,8 @@ class FedAvg(TrainingAlgorithm):
                 task, client.learner.weights, batch, client.learner.sums, trained,
                 penalty=lambda weights: self.local_penalty(weights, client.incoming),
             )  # fmt: skip
-            learner = learning.step(optimizer, client.learner, gradients, trained)
+            direction = self.local_direction(gradients, client)
+            learner = learning.step(optimizer, client.learner, direction, trained)
             return client._replace(learner=learner._replace(sums=sums))
 
         def finish(client: FedAvgClient) -> ClientOutput:
@@ -241,6 +242,14 @@ class FedAvg(TrainingAlgorithm):
 
         pass_ = dataclasses.replace(self.local_pass(task, local_step), changes=("learner",))
         return ClientWork(init, (pass_,), finish, takes_rows=takes_rows(type(self)))
+
+    def local_optimizer(self) -> Any:
+        """Returns the optimizer of a client's steps."""
+        return build_optimizer(self.client)
+
+    def local_direction(self, gradients: Weights, client: FedAvgClient) -> Weights:
+        """Returns what a client's optimizer gets of a batch's gradients: all of them."""
+        return gradients
 
     def local_penalty(self, weights: Weights, incoming: Weights) -> tf.Tensor | float:
         """Returns what is added to a batch's loss, though not to the reported one."""
@@ -262,12 +271,13 @@ class FedAvg(TrainingAlgorithm):
 
 class FedAvgClient(NamedTuple):
     """A client in a round: the server's weights w, its own model w_i, its number of examples n_i
-    as a float.
+    as a float, and what else a derived algorithm needs.
     """
 
     incoming: Weights
     learner: Learner
     weight: tf.Tensor
+    memory: Nest = ()
 
 
 def weigh(update: Nest, weight: tf.Tensor) -> Nest:

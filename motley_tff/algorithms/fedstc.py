@@ -26,7 +26,7 @@ import numpy as np
 
 from motley_tff.algorithms import fedavg, optimizers
 from motley_tff.algorithms.card import Card
-from motley_tff.core import errors, learning
+from motley_tff.core import learning
 from motley_tff.core.algorithm import Algorithm, Bytes, ServerOptimizer
 from motley_tff.core.client_work import Client, ClientWork
 from motley_tff.core.lazy import tf
@@ -94,13 +94,11 @@ class FedStc(FedStcServer):
         ("finetuning_trainer",),
         "sparse ternary updates, residuals kept; for silos",
         wants_mean=_COMPRESSES,
+        silos_keep="residuals (fedstc_server does without)",
     )
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
-        """Returns FedSTC; a client's state is its residual. UserError if clients are devices."""
-        if task.setting != "cross_silo":
-            expected = f"silos, which keep residuals; the clients of {task.dataset} are devices"
-            raise self.unfit(expected, f"give {errors.name('algorithm')}=fedstc_server")
+        """Returns FedSTC; a client's state is its residual."""
         zeros = tuple(np.zeros_like(leaf) for leaf in initial_weights)
         built = super().build(task, initial_weights)
         return dataclasses.replace(built, initial_client_state=lambda index: zeros)

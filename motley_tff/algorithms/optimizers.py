@@ -206,6 +206,31 @@ class Sgd:
         return state, tf.nest.map_structure(lambda w, step: w - step, weights, steps)
 
 
+class MeasuredOptimizer:
+    """An optimizer of class `Sgd` that also keeps, as `length` in its state, how far its steps
+    would have taken a weight whose gradient is -1 in all of them.
+
+    That is the rate times ||a||_1 of FedNova's paper, where a has the share of each gradient in the
+    sum of all steps. Without momentum it is the sum of the steps' rates.
+    """
+
+    def __init__(self, inner: Sgd):
+        self._inner = inner
+
+    def initialize(self, specs: Any) -> Any:
+        """Returns the first state, for weights of these shapes and types."""
+        length = tf.TensorSpec(rows.leading(), tf.float32)
+        return collections.OrderedDict(self._inner.initialize((*specs, length)), length=0.0)
+
+    @rows.taken
+    def next(self, state: Any, weights: Any, gradients: Any) -> Any:
+        """Returns (state, weights) after a step."""
+        length = state["length"]
+        before = (*weights, length), (*gradients, -tf.ones_like(length))
+        state, (*weights, length) = self._inner.next(state, *before)
+        return collections.OrderedDict(state, length=length), tuple(weights)
+
+
 def _fedavgm(learning_rate: float, momentum: float = 0.9) -> Any:
     """Motley's FedAvgM, an exponential average: m = b m + (1 - b) g; w = w - lr * m.
 

@@ -32,6 +32,28 @@ class ServerOptimizer(Protocol):
         """Returns (new state, new weights) after an aggregated update."""
 
 
+class AdjustedOptimizer:
+    """The server optimizer of a model that is the first of the server's weights.
+
+    `(mean update, *others of the weights) -> (what the model's optimizer gets, *others)`, `adjust`,
+    sees to the rest.
+    """
+
+    def __init__(self, optimizer: ServerOptimizer, adjust: Callable[..., Nest]):
+        self._optimizer, self._adjust = optimizer, adjust
+
+    def initialize(self, specs: Nest) -> Nest:
+        """Returns the model's optimizer's first state."""
+        return self._optimizer.initialize(specs[0])
+
+    def next(self, state: Nest, weights: Nest, update: Nest) -> tuple[Nest, Nest]:
+        """Returns (new state, new weights)."""
+        model, *others = weights
+        direction, *others = self._adjust(update, *others)
+        state, model = self._optimizer.next(state, model, direction)
+        return state, (tuple(model), *others)
+
+
 class Communicated(NamedTuple):
     """Nests of arrays of the sizes that cross the wire for one client."""
 

@@ -16,6 +16,8 @@ from motley_tff.algorithms import (
     FedAvg,
     FedBabu,
     FedBn,
+    FedDyn,
+    FedNova,
     FedPer,
     FedProx,
     FedRep,
@@ -33,6 +35,7 @@ from motley_tff.algorithms import (
     PersFL,
     PFedMe,
     ProximalFineTuning,
+    Scaffold,
     optimizers,
 )
 from motley_tff.backends import sequential, vectorized
@@ -92,6 +95,7 @@ TRAINING = {
     "fedavg_fedavgm": _of(_MOMENTUM, FedAvg),
     "fedprox": _of(PARAMS, FedProx, proximal_strength=0.5),
     "fedsgd": _of(PARAMS, FedSgd),
+    "fednova": _of(_MOMENTUM, FedNova),
     "fedstc_server": _of(_SPARSE, FedStcServer, sparsity=0.4),
     "fedbabu": _of(PARAMS, FedBabu),
     "per_fedavg": _of(_MOMENTUM, PerFedAvg, personal_optimizer=_config("sgd", 0.1)),
@@ -109,6 +113,8 @@ def _silo(params, kind, **own):
 
 # Algorithms whose clients keep a state; on silos.
 STATEFUL = {
+    "scaffold": _of(PARAMS, Scaffold),
+    "feddyn": _of(PARAMS, FedDyn, dynamic_regularization=0.5),
     "fedstc": _of(_SPARSE, FedStc, sparsity=0.4),
     "local": _silo(PARAMS, Local),
     "ditto": _silo(PARAMS, Ditto, regularization=0.5),
@@ -238,6 +244,31 @@ def _rows_are_the_silos_models(train):
     _gives_back(_local, _of_own_models, without)(train)
 
 
+def _variate_is_the_mean_of_all(train):
+    """Law: SCAFFOLD's variate is the mean of all silos', also of those who were absent."""
+    run = train(_of(PLAIN, Scaffold))
+    for (_, found, _), states in zip(run.weights, run.states, strict=True):
+        sizes = [run.sizes[i] for i in states]
+        leaves = zip(*states.values(), strict=True)
+        _close(found, [np.average(leaf, axis=0, weights=sizes) for leaf in leaves])
+
+
+def _steps_by_the_mean_of_all(train):
+    """Law: FedDyn's model is the mean of the cohort's less h / alpha, the mean of all silos'
+    states, also of those who were absent.
+    """
+    run = train(_of(PLAIN, FedDyn, dynamic_regularization=0.5))
+    previous, before = dict.fromkeys(run.sizes, 0.0), np.float32([[0.3]])
+    for ((after,), (mean,), _), states, cohort in zip(
+        run.weights, run.states, run.cohorts, strict=True
+    ):
+        totals = {client_id: leaf for client_id, (leaf,) in states.items()}
+        _close(mean, np.mean(list(totals.values()), axis=0))
+        changes = [totals[i] - previous[i] for i in cohort]  # w - w_i
+        _close(after, before - np.mean(changes, axis=0) - mean)
+        previous, before = totals, after
+
+
 # name -> law(train); `train(builder, cohorts)` returns a `test_absence.Run` on slow silos, of which
 # one or another is absent. Every algorithm above states one.
 LAWS = {
@@ -245,6 +276,9 @@ LAWS = {
     "fedavg_fedavgm": _mean_of_the_cohort,
     "fedprox": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedProx, proximal_strength=0.0)),
     "fedsgd": _gives_back(_one_step, _of_global_model, _of(_ONE_STEP, FedSgd)),
+    "fednova": _gives_back(_one_step, _of_global_model, _of(_ONE_STEP, FedNova)),
+    "scaffold": _variate_is_the_mean_of_all,
+    "feddyn": _steps_by_the_mean_of_all,
     # Of arrays of one number nothing is left out.
     "fedstc_server": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedStcServer)),
     "fedstc": _gives_back(_fedavg, _of_global_model, _of(PLAIN, FedStc)),
@@ -298,7 +332,7 @@ AGGREGATED = {
     **{
         name: (TRAINING[name], lambda change, cluster: change)
         for name in TRAINING
-        if not name.startswith(("hypcluster", "fedstc")) and name not in INSTALLED
+        if not name.startswith(("hypcluster", "fedstc", "fednova")) and name not in INSTALLED
     },
     **{
         name: (STATEFUL[name], lambda change, cluster: (change, ()))
@@ -316,6 +350,9 @@ AGGREGATED = {
 REFUSED = {
     "hypcluster": ("differentially_private",),
     "hypcluster_shared": ("differentially_private",),
+    "fednova": AGGREGATORS,
+    "scaffold": AGGREGATORS,
+    "feddyn": AGGREGATORS,
     "fedstc": AGGREGATORS,
     "fedstc_server": AGGREGATORS,
     "mocha": AGGREGATORS,

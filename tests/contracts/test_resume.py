@@ -26,6 +26,8 @@ RUNS = (
     (_FINETUNING, ("--dataset_name=emnist", "--clients_per_train_round=2", "--dropout_rate=0.3",
                    "--finetune_max_epochs=1")),
     (_FINETUNING, ("--finetune_every=2", "--finetune_max_epochs=1")),
+    (_FINETUNING, ("--algorithm=scaffold", "--clients_per_train_round=2", "--dropout_rate=0.3",
+                   "--finetune_max_epochs=1")),
     (_KNN_PER, ("--num_neighbors=2", "--coefficients=0.5")),
     (_MTL, ("--algorithm=ditto",)),
     (_MTL, ("--algorithm=fedper",)),
