@@ -308,7 +308,9 @@ def _run(
     for sweep in sweeps:
         sweep.write_record("finished")
     outcomes = [collecting.outcome(work, rows[work.path], directory.path) for work in works]
-    drawn = request.data.use_synthetic_data or request.data.partition != "natural"
+    data = request.data
+    is_drawn = data.use_synthetic_data or data.partition != "natural"
+    drawn = is_drawn and data.data_seed is None
     comparison = tables.compare(outcomes, sweeps[0].plan.seeds, drawn)
     costs = [collecting.cost(work, rows[work.path]) for work in works]
     paths = tables.write(directory.path, comparison, costs)
