@@ -81,6 +81,20 @@ def test_groups_that_clients_cannot_have(cells, place, problem):
         _task(_frame(land=cells), group_column="land")
 
 
+def test_a_seed_of_data_keeps_parts_under_other_seeds_of_training():
+    def parts(seed, data_seed=None):
+        options = dataclasses.replace(_SILOS, base_random_seed=seed, data_seed=data_seed)
+        return _of(_task(_frame(rows=20), options), "test", "train", "features")["c0"].tolist()
+
+    assert parts(5, data_seed=3) == parts(7, data_seed=3) == parts(3) != parts(5)
+    made = [
+        interface.create_task("table", use_synthetic_data=True, max_clients=4, **seeds).facts
+        for seeds in ({"base_random_seed": 1, "data_seed": 0}, {})
+    ]
+    assert [facts["base_random_seed"] for facts in made] == [0, 0]
+    assert made[0]["rows"] == made[1]["rows"]
+
+
 @pytest.mark.parametrize("options", [_DEVICES, _SILOS])
 def test_stratified_parts_keep_the_shares_of_classes(options):
     """Of 20 rows of each client 5 are no; 1 and 1.0 are one class."""
