@@ -22,6 +22,7 @@ from datasets.options import (
     DataOptions,
 )
 from datasets.packages import setting as setting
+from datasets.partition import held_out
 from motley_tff.core import errors, options as options_lib, plugins
 from motley_tff.core.errors import UserError
 
@@ -48,7 +49,7 @@ REGISTRY: Mapping[str, str] = {
 # From so many devices on a twelfth, who choose, and a seventh, who are reported, are several.
 _FEW_DEVICES = 20
 _DATASET, _PARTITION = errors.name("dataset_name"), errors.name("partition")
-_SHORT = ("client", "label", "text")
+_SHORT = ("client", "group", "label", "text")
 # Options that some data sets cannot do without, unless they are synthetic.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "table": ("data_file", "client_column", "label_column"),
@@ -78,6 +79,7 @@ def check_options(options: DataOptions, has_data: bool = False) -> DataOptions:
     """
     check_name(options.dataset_name)
     options = options_lib.checked(options)
+    held_out.check(options, setting(options.dataset_name, options.setting))
     options_lib.check_owners(options, _DATASET, options.dataset_name)
     if options.dataset_name not in REGISTRY:
         packages.check_options(packages.installed()[options.dataset_name], options)
@@ -101,8 +103,14 @@ def _refuse_changed(
 def _check_partition(options: DataOptions) -> None:
     if options.shakespeare_split == "snippets":
         rule = f"{options_lib.name_of(options, 'shakespeare_split')}=roles"
-        dealt = ("partition", "evaluation_partition", "min_characters")
+        dealt = (
+            "partition", "evaluation_partition", "min_characters", "valid_clients", "test_clients"
+        )  # fmt: skip
         _refuse_changed(options, dealt, f"{rule}, not snippets of all roles")
+    is_own = options.dataset_name not in DEALT and options.num_clients is None
+    if options.evaluation_partition == "iid" or (options.partition == "iid" and is_own):
+        expected = "parts that are not dealt at random, as then each has other shares of classes"
+        _refuse_changed(options, ("stratify",), expected)
     if options.partition == "natural":
         if options.dataset_name in DEALT:
             others = label_partition.EXPECTED.removeprefix("natural, ")
@@ -220,6 +228,10 @@ def create_task(options: DataOptions, frame: Any = None) -> "Task":
     task = next_words.with_unigram(task)
     is_own_data = options.dataset_name in USERS_DATA
     facts = {**task.facts, **_facts(task, options)}
+    if notes := held_out.notes(options, {s: task.splits[s].ids for s in held_out.SPLITS}):
+        facts["notes"] = [*facts.get("notes", ()), *notes]
+        facts["files"] = [*facts.get("files", ()), *held_out.paths(options)]
+        facts["held_out"] = {s: list(task.splits[s].ids) for s in held_out.entries(options)}
     if is_own_data and not options.use_synthetic_data and (few := _few_devices(task)):
         facts["notes"] = [*facts.get("notes", ()), few]
     return dataclasses.replace(task, facts=facts, is_own_data=is_own_data)
@@ -246,7 +258,7 @@ def _facts(task: "Task", options: DataOptions) -> dict[str, Any]:
         return facts
     dealt = (options.partition, options.evaluation_partition) != ("natural", "same")
     is_drawn = options.use_synthetic_data or task.setting == "cross_silo" or dealt
-    facts["base_random_seed"] = options.base_random_seed if is_drawn else None
+    facts["base_random_seed"] = options.seed if is_drawn else None
     return facts | ({"setting": task.setting} if options.dataset_name in EITHER_SETTING else {})
 
 

@@ -64,7 +64,7 @@ Rows = dict[str, np.ndarray]
 
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on the file, PNGs or synthetic scanners; UserError if none or broken."""
-    seed, rule = options.base_random_seed, options.adni_split
+    seed, rule = options.seed, options.adni_split
     if options.use_synthetic_data:
         collection = synthesize(seed)
         return create_task_from_data(collection.vendors, seed, rule, collection.facts)

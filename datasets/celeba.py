@@ -65,10 +65,10 @@ def create_task(options: DataOptions) -> task_lib.Task:
     if attribute not in known:
         raise UserError(errors.name("label_column"), attribute, f"one of {', '.join(known)}")
     if options.use_synthetic_data:
-        faces = synthesize(options.base_random_seed)
+        faces = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": faces.groups}
         sizes = {i: len(examples["label"]) for i, examples in faces.examples.items()}
-        return create_task_from_data(sizes, faces.examples, attribute, facts)
+        return create_task_from_data(sizes, faces.examples, attribute, facts, options)
     path = files.require(
         options, [_SQLITE, f"celeba/{_SQLITE}"], f"{_SQLITE} of TFF", _ADVICE, _KERAS_DIR
     )
@@ -86,7 +86,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
 
     facts = {"source": "sqlite", "files": [str(path)], "split_name": _SPLIT_NAME}
     with errors.at(path):
-        return create_task_from_data(source.sizes, load, attribute, facts)
+        return create_task_from_data(source.sizes, load, attribute, facts, options)
 
 
 def attributes() -> list[str]:
@@ -102,11 +102,12 @@ def create_task_from_data(
     source: splits.Source,
     attribute: str = _DEFAULT_ATTRIBUTE,
     facts: Mapping[str, Any] | None = None,
+    options: DataOptions | None = None,
 ) -> task_lib.Task:
     """Returns the task on celebrities of so many pictures, `pixels` uint8 [n, 84, 84, 3] and
-    `label` int32 [n]; UserError if there are too few.
+    `label` int32 [n]; `options` may name who validates and tests. UserError if there are too few.
     """
-    split = splits.published_or_proportional(sizes)
+    split = splits.published_or_proportional(sizes, options=options, facts=facts)
     clients = splits.make_clients(
         split, dict.fromkeys(splits.SPLITS, source), expected=f"image [84, 84, 3] and {attribute}"
     )

@@ -55,7 +55,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     what to put where.
     """
     if options.use_synthetic_data:
-        pixels, labels = synthesize(options.base_random_seed)
+        pixels, labels = synthesize(options.seed)
         return create_task_from_data(pixels, labels, options, {"source": "synthetic"})
     if options.data_file is not None:
         raise UserError(errors.name("data_file"), options.data_file, _EXPECTED, _ADVICE)

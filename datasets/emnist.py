@@ -76,7 +76,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
         raise UserError(_GROUP_KEY, options.group_key, expected, "leave it out")
     if path is None:
         characters = synthetic_writers.CHARACTERS[: _NUM_DIGITS if options.only_digits else None]
-        writing = synthesize(options.base_random_seed, characters=characters)
+        writing = synthesize(options.seed, characters=characters)
         facts = {"source": "synthetic", "client_groups": writing.groups}
         return create_task_from_data(
             writing.images, writing.labels, writing.writer_ids, facts, options
@@ -167,7 +167,7 @@ def _split_task(
     facts: Mapping[str, Any],
     options: DataOptions,
 ) -> task_lib.Task:
-    split = splits.published_or_proportional(sizes, PUBLISHED)
+    split = splits.published_or_proportional(sizes, PUBLISHED, options, facts)
     clients = splits.make_clients(
         split, dict.fromkeys(splits.SPLITS, source), expected="pixels [28, 28] and label"
     )

@@ -89,7 +89,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     is wrong.
     """
     if options.use_synthetic_data:
-        pictures = synthesize(options.base_random_seed)
+        pictures = synthesize(options.seed)
         return create_task_from_data(pictures, options, {"source": "synthetic"})
     facts: dict[str, Any]
     if options.data_file is not None:
@@ -113,19 +113,20 @@ def create_task_from_data(
     model. UserError if there are too few clients, or one class alone.
     """
     by_client = dict(rows_lib.by_client(pd.Series(pictures.client_ids)))
-    rows = assignment.assign(dict(sorted(by_client.items())), options, by_time=False)
+    by_client = dict(sorted(by_client.items()))
+    facts = {**(facts or {}), **({"client_groups": pictures.groups} if pictures.groups else {})}
+    rows = assignment.assign(by_client, options, False, pictures.labels, facts)
     known = classification.classes_in("the pictures", map(str, pictures.labels[rows.train]))
     labels = pd.Categorical(pictures.labels, known).codes.astype(np.int32)
     clients, client_facts = rows.clients_with({"pixels": pictures.pixels, "label": labels})
     unknown = int((labels == -1).sum())
     shape = pictures.pixels.shape[1:]
     all_facts = {
-        **(facts or {}),
+        **facts,
         "pictures": len(labels),
         "shape": list(shape),
         "num_classes": len(known),
         **({"pictures_with_a_label_of_no_training_part": unknown} if unknown else {}),
-        **({"client_groups": dict(pictures.groups)} if pictures.groups else {}),
         **client_facts,
     }
     model_facts = choice.ModelFacts(len(known), shape)
@@ -314,15 +315,6 @@ def _pictures(arrays: Mapping[str, np.ndarray], image_size: int | None) -> Pictu
     for name, values in (("label", labels), ("client_id", clients)):
         if (values == "").any():
             raise UserError(f"image {int(np.argmin(values != ''))}", f"no {name}")
-    groups = _groups(clients, arrays["group"].astype(str)) if "group" in arrays else {}
+    has_groups = "group" in arrays
+    groups = rows_lib.groups_of(clients, arrays["group"].astype(str)) if has_groups else {}
     return Pictures(images, labels, clients, groups)
-
-
-def _groups(clients: np.ndarray, groups: np.ndarray) -> dict[str, str]:
-    pairs = pd.DataFrame({"client": clients, "group": groups}).drop_duplicates()
-    several = pairs[pairs.client.duplicated(keep=False)]
-    if len(several):
-        first = several.client.iloc[0]
-        both = ", ".join(several[several.client == first].group[:3])
-        raise UserError(f"client {first}", f"several groups ({both})", "one")
-    return dict(zip(pairs.client, pairs.group, strict=True))

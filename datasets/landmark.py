@@ -90,20 +90,21 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     variant = _VARIANTS[options.gld23k]
     if options.use_synthetic_data:
-        album = synthesize(options.base_random_seed, num_classes=variant.num_classes)
+        album = synthesize(options.seed, num_classes=variant.num_classes)
         facts = {"source": "synthetic", "client_groups": album.groups}
-        return create_task_from_data(album.photos, variant.num_classes, facts)
-    return _create_tfrecord_task(_find(options), variant)
+        return create_task_from_data(album.photos, variant.num_classes, facts, options)
+    return _create_tfrecord_task(_find(options), variant, options)
 
 
 def create_task_from_data(
     photos: Mapping[str, Mapping[str, np.ndarray]],
     num_classes: int = 2028,
     facts: Mapping[str, Any] | None = None,
+    options: DataOptions | None = None,
 ) -> task_lib.Task:
     """Returns the task on encoded images in memory, `{photographer: {"image": object [n]; "label":
-    integers [n], 0 to num_classes, exclusive}}`. UserError if too few photographers have images
-    that can be used.
+    integers [n], 0 to num_classes, exclusive}}`; `options` may name who validates and tests.
+    UserError if too few photographers have images that can be used.
     """
     usable, left = {}, _Left({}, {})
     for client_id, examples in photos.items():
@@ -112,7 +113,7 @@ def create_task_from_data(
         rows = _note_usable(left, client_id, images, labels, num_classes)
         usable[client_id] = {"image": images[rows], "label": labels[rows].astype(np.int32)}
     all_facts = {**(facts or {}), "images_left_out": left.reasons}
-    split = splits.published_or_proportional(left.sizes, PUBLISHED)
+    split = splits.published_or_proportional(left.sizes, PUBLISHED, options, facts)
     clients = splits.make_clients(split, dict.fromkeys(splits.SPLITS, usable))
     return _task(num_classes, split, clients, all_facts)
 
@@ -176,13 +177,14 @@ def _find(options: DataOptions) -> Path:
     raise UserError("landmark", f"no folder {variant.folder}/train in {base}", advice=advice)
 
 
-def _create_tfrecord_task(folder: Path, variant: Variant) -> task_lib.Task:
+def _create_tfrecord_task(folder: Path, variant: Variant, options: DataOptions) -> task_lib.Task:
     source = tfrecord_clients.open_folder(folder)
     if not source.sizes:
         raise UserError(str(folder), "no files", "one for each photographer")
     is_small = source.num_bytes <= _MAX_BYTES_DECODED_AT_START
     left = _decode_all(folder, source, variant.num_classes) if is_small else None
-    split = splits.published_or_proportional(left.sizes if left else source.sizes, PUBLISHED)
+    sizes = left.sizes if left else source.sizes
+    split = splits.published_or_proportional(sizes, PUBLISHED, options)
     load = functools.partial(_load_usable, source, variant.num_classes, reports=left is None)
     # At the start every image of few was decoded; here the headers of many have to do.
     train = functools.partial(load, is_readable=_decodes if left else _has_header)

@@ -73,7 +73,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     download. UserError says what to put where.
     """
     if options.use_synthetic_data:
-        pictures = synthesize(options.base_random_seed)
+        pictures = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": pictures.groups}
         labels, writers = pictures.labels.astype(np.int32), pictures.client_ids
         return create_task_from_data(pictures.pixels, labels, writers, options, facts)
@@ -116,7 +116,7 @@ def create_task_from_data(
         dealt = dealing.deal(examples, "label", options, options.num_clients or NUM_CLIENTS)
         clients, client_facts = dealt.clients, dealt.facts
     else:
-        rows = assignment.assign(assignment.by_owner(writer_ids), options, by_time=False)
+        rows = assignment.assign(assignment.by_owner(writer_ids), options, False, labels, facts)
         clients, client_facts = rows.clients_with(examples)
     model_facts = choice.ModelFacts(NUM_CLASSES, _SHAPE)
     return classification.image_task(

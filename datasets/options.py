@@ -24,6 +24,11 @@ DEALT = ("cifar10",)
 EITHER_SETTING = (*DEALT, "mnist", *USERS_DATA)
 # Data whose model a flag chooses.
 _WITH_MODELS = ("emnist", "mnist", *USERS_DATA)
+# Data whose clients can be held out by name: devices, which have names before examples are dealt.
+NAMED_DEVICES = (
+    "celeba", "emnist", "landmark", "mnist", "sent140", "shakespeare", "stackoverflow", "ted_multi",
+    *USERS_DATA,
+)  # fmt: skip
 # Data whose silos' examples are split by shares.
 _WITH_SHARES = ("school", "vehicle", *EITHER_SETTING)
 
@@ -49,8 +54,9 @@ DELIMITER_NAMES = {"tab": "\t"}
 # Options that say where data are, who owns them, how they are learned from or what a class is
 # called. All others decide which examples a run has, and in which part.
 _OF_NO_EXAMPLES = (
-    "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb", "group_key",
-    "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm", "l2_reg",
+    "dataset_name", "data_dir", "data_file", "base_random_seed", "data_seed", "memory_limit_gb",
+    "group_key", "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm",
+    "l2_reg",
 )  # fmt: skip
 
 
@@ -89,6 +95,12 @@ class DataOptions:
     )
     use_synthetic_data: bool = option(False, "Make data up; needs no files", everyday="data")
     base_random_seed: int = options.seed(everyday="data")
+    data_seed: int | None = option(
+        None,
+        "Seed of random choices of data: silos' parts, --partition, what is made up; devices' "
+        "splits are the same under every seed (default: --base_random_seed)",
+        upper=options.MAX_SEED,
+    )
     partition: str = option(
         "natural",
         "Who owns which examples: natural (a data set's own clients), iid (pooled and dealt to the "
@@ -101,6 +113,24 @@ class DataOptions:
         "same",
         "iid: what validation and test clients are scored on is dealt at random, whatever they "
         "train on",
+    )
+    valid_clients: tuple[str, ...] | None = option(
+        None,
+        "Devices that validate, and never train: names, group=VALUE for all of a known group, or a "
+        "file that ends in .txt with a name a line (default: a share of the others)",
+        owners=NAMED_DEVICES,
+    )
+    test_clients: tuple[str, ...] | None = option(
+        None,
+        "Devices that test, and never train, as --valid_clients names them; test_clients=group=es "
+        "of ted_multi leaves Spanish out of training",
+        owners=NAMED_DEVICES,
+    )
+    stratify: bool = option(
+        False,
+        "cifar10, mnist, table, images and text with classes: where a silo's or client's examples "
+        "are shuffled into parts, each part has each class in its share",
+        owners=EITHER_SETTING,
     )
     num_clients: int | None = option(
         None,
@@ -157,6 +187,12 @@ class DataOptions:
     )
     min_characters: int = option(
         200, "shakespeare: leave roles out that say less", lower=2, owners=("shakespeare",)
+    )
+    group_column: str | None = option(
+        None,
+        "table, text: column with the known group of each row's client, such as a country, which "
+        "predicts nothing; --test_clients can name groups",
+        owners=("table", "text"),
     )
     setting: Setting | None = option(
         None,
@@ -271,6 +307,11 @@ class DataOptions:
         "every model",
         owners=(*CROSS_SILO, *EITHER_SETTING),
     )
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random choices of data."""
+        return self.base_random_seed if self.data_seed is None else self.data_seed
 
     @property
     def deciding(self) -> dict[str, Any]:

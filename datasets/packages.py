@@ -80,7 +80,7 @@ def _arguments(plugin: Plugin, options: DataOptions) -> dict[str, Any]:
         for option in OPTIONS
         if (value := getattr(options, option)) != getattr(defaults, option)
     }
-    arguments["base_random_seed"] = options.base_random_seed
+    arguments["base_random_seed"] = options.seed
     unknown = sorted(option for option in arguments if not takes(plugin, option))
     for option in unknown:
         if option != "base_random_seed":  # Nothing may be left to chance there.

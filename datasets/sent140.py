@@ -56,7 +56,7 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     facts: dict[str, Any]
     if options.use_synthetic_data:
-        frame, groups = synthesize(options.base_random_seed)
+        frame, groups = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": groups}
         return create_task_from_data(frame, options, facts)
     path = _find(options)

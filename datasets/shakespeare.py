@@ -29,6 +29,7 @@ Card
     Benchmark for Federated Settings" (https://arxiv.org/abs/1812.01097).
 """
 
+import functools
 import os
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -85,15 +86,15 @@ def create_task(options: DataOptions) -> task_lib.Task:
     """
     rule, fewest = options.shakespeare_split, options.min_characters
     if options.use_synthetic_data:
-        plays, groups = synthesize(options.base_random_seed)
+        plays, groups = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": groups}
-        return create_task_from_data(plays, rule, fewest, facts)
+        return create_task_from_data(plays, rule, fewest, facts, options)
     path = _find(options)
     if leaf_files.is_leaf(path):
-        return _create_leaf_task(path, rule, fewest)
+        return _create_leaf_task(path, options)
     plays, facts = _read(path)
     with errors.at(path):
-        return create_task_from_data(plays, rule, fewest, facts)
+        return create_task_from_data(plays, rule, fewest, facts, options)
 
 
 def create_task_from_data(
@@ -101,11 +102,13 @@ def create_task_from_data(
     rule: ShakespeareSplit = DataOptions.shakespeare_split,
     min_characters: int = DataOptions.min_characters,
     facts: Mapping[str, Any] | None = None,
+    options: DataOptions | None = None,
 ) -> task_lib.Task:
-    """Returns the task on roles in memory, split as `--shakespeare_split` says; UserError if there
-    are too few.
+    """Returns the task on roles in memory, split as `--shakespeare_split` says; of roles `options`
+    may name who validates and tests. UserError if there are too few.
     """
-    parts = _of_roles(plays, min_characters) if rule == "roles" else _of_snippets(plays)
+    split = functools.partial(splits.published_or_proportional, options=options, facts=facts)
+    parts = _of_roles(plays, min_characters, split) if rule == "roles" else _of_snippets(plays)
     return _task(parts, facts or {}, next_words.preprocess)
 
 
@@ -185,19 +188,23 @@ def cut_snippets(snippets: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(rows)
 
 
+_SplitClients = Callable[[Mapping[str, int]], splits.ClientSplit]
 _Split = tuple[splits.ClientSplit, Mapping[str, splits.Source], dict[str, list[str]]]
 
 
-def _of_roles(plays: Plays, min_characters: int) -> _Split:
+def _of_roles(plays: Plays, min_characters: int, split: _SplitClients) -> _Split:
     """Returns (who is in which split, rows by split and role, who says too little)."""
     roles = sorted({*plays.train, *plays.test})
     said = {role: [*plays.train.get(role, ()), *plays.test.get(role, ())] for role in roles}
     texts = {role: encode("\n".join(filter(None, snippets))) for role, snippets in said.items()}
-    return _halved(texts, cut_text, min_characters)
+    return _halved(texts, cut_text, min_characters, split)
 
 
 def _halved(
-    texts: Mapping[str, np.ndarray], rows: Callable[[np.ndarray], np.ndarray], min_characters: int
+    texts: Mapping[str, np.ndarray],
+    rows: Callable[[np.ndarray], np.ndarray],
+    min_characters: int,
+    split_clients: _SplitClients,
 ) -> _Split:
     """Returns the same of what is said, of which each half becomes rows by itself."""
     short = [role for role, ids in texts.items() if len(ids) < min_characters]
@@ -205,7 +212,7 @@ def _halved(
     if len(sizes) < 3:
         expected = f"few enough that 3 of {len(texts)} roles say as much, not {len(sizes)}"
         raise UserError(errors.name("min_characters"), min_characters, expected)
-    split = splits.published_or_proportional(sizes)
+    split = split_clients(sizes)
     halves = {
         role: (rows(texts[role][: n // 2]), rows(texts[role][n // 2 :]))
         for role, n in sizes.items()
@@ -218,13 +225,14 @@ def _halved(
     return split, sources, {f"fewer than {min_characters} characters": short} if short else {}
 
 
-def _create_leaf_task(path: Path, rule: str, min_characters: int) -> task_lib.Task:
-    if rule == "snippets":
+def _create_leaf_task(path: Path, options: DataOptions) -> task_lib.Task:
+    if options.shakespeare_split == "snippets":
         expected = "roles, as LEAF's JSON has no snippets"
-        raise UserError(errors.name("shakespeare_split"), rule, expected)
+        raise UserError(errors.name("shakespeare_split"), options.shakespeare_split, expected)
     users = {user: rows["tokens"] for user, rows in sorted(leaf_files.read(path, _of_leaf).items())}
     with errors.at(path):
-        parts = _halved(users, lambda rows: rows, min_characters)
+        split = functools.partial(splits.published_or_proportional, options=options)
+        parts = _halved(users, lambda rows: rows, options.min_characters, split)
         return _task(parts, leaf_files.facts(path), _preprocess_leaf)
 
 

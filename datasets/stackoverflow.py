@@ -49,7 +49,7 @@ import tensorflow as tf
 from datasets.kinds import next_words
 from datasets.models import stackoverflow_lstm
 from datasets.options import DataOptions
-from datasets.partition import splits
+from datasets.partition import held_out, splits
 from datasets.readers import files, sqlite_clients
 from datasets.synthetic import posts as synthetic_posts
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
@@ -91,8 +91,9 @@ def create_task(options: DataOptions) -> task_lib.Task:
     or a prepared dump. UserError says what to put where.
     """
     if options.use_synthetic_data:
-        posts, groups = synthesize(options.base_random_seed)
-        return create_task_from_data(posts, {"source": "synthetic", "client_groups": groups})
+        posts, groups = synthesize(options.seed)
+        facts = {"source": "synthetic", "client_groups": groups}
+        return create_task_from_data(posts, facts, options)
     path = files.require(options, _PATHS, "data", _ADVICE, _DEFAULT_DIR)
     if path.suffix != ".sqlite":
         advice = "make one of a dump's Posts.xml with python -m datasets.prepare.stack_exchange"
@@ -100,7 +101,10 @@ def create_task(options: DataOptions) -> task_lib.Task:
     with errors.at(path):
         names = sqlite_clients.split_names(path)
         if _DUMP in names:
-            return _create_dump_task(path)
+            return _create_dump_task(path, options)
+        for split, entries in held_out.entries(options).items():
+            expected = f"none of this file's, whose splits {_TRAIN} and {_HELD_OUT} say who trains"
+            raise UserError(errors.name(f"{split}_clients"), entries, expected, "prepare a dump")
         if not {_TRAIN, _HELD_OUT} <= set(names):
             expected = f"{_TRAIN!r} and {_HELD_OUT!r}, or {_DUMP!r} as in a prepared dump"
             raise UserError("", f"splits {names}", expected)
@@ -110,11 +114,15 @@ def create_task(options: DataOptions) -> task_lib.Task:
 
 
 def create_task_from_data(
-    posts: Mapping[str, synthetic_posts.Posts], facts: Mapping[str, Any] | None = None
+    posts: Mapping[str, synthetic_posts.Posts],
+    facts: Mapping[str, Any] | None = None,
+    options: DataOptions | None = None,
 ) -> task_lib.Task:
-    """Returns the task on users' sentences in memory; UserError if there are too few users."""
+    """Returns the task on users' sentences in memory; `options` may name who validates and tests.
+    UserError if there are too few users.
+    """
     sizes = {client_id: len(written.tokens) for client_id, written in posts.items()}
-    split = splits.published_or_proportional(sizes)
+    split = splits.published_or_proportional(sizes, options=options, facts=facts)
     vocabulary = next_words.most_common_words(
         (posts[i].tokens for i in split.train), VOCABULARY_SIZE
     )
@@ -223,9 +231,9 @@ def _read_words(file: Any, size: int, kind: str) -> list[str]:
     return list(dict.fromkeys(frame["word"]))
 
 
-def _create_dump_task(path: Path) -> task_lib.Task:
+def _create_dump_task(path: Path, options: DataOptions) -> task_lib.Task:
     source = sqlite_clients.open_split(path, _DUMP)
-    split = splits.published_or_proportional(source.sizes)
+    split = splits.published_or_proportional(source.sizes, options=options)
     posts = sqlite_clients.texts(path, _DUMP, "tokens", set(split.train))
     vocabulary = next_words.most_common_words((texts for _, texts in posts), VOCABULARY_SIZE)
     sources = dict.fromkeys(splits.SPLITS, functools.partial(_load_posts, source))

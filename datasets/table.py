@@ -85,11 +85,11 @@ class Labels(NamedTuple):
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on a file's rows, or synthetic ones; UserError says what is wrong."""
     if options.use_synthetic_data:
-        frame, groups = synthesize(options.base_random_seed)
+        frame, groups = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": groups}
         own = dataclasses.replace(
             options, client_column="shop", label_column="bought", time_column=None,
-            feature_columns=None, categorical_columns=(), decimal=None,
+            feature_columns=None, categorical_columns=(), decimal=None, group_column=None,
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
@@ -123,7 +123,9 @@ def create_task_from_data(
     if frame.empty:
         raise rows_lib.column_error(frame[label], "no label", "some")
     by_client, by_time = dates.of_clients(frame, options), options.time_column is not None
-    rows = assignment.assign(by_client, options, by_time)
+    facts = {**(facts or {}), **rows_lib.group_facts(frame, options)}
+    strata = _strata(frame[label], options) if options.stratify else None
+    rows = assignment.assign(by_client, options, by_time, strata, facts)
     features, feature_facts = _features(frame[names], options, rows)
     labels = _labels(frame[label], options, rows.train)
     field = "target" if labels.classes is None else "label"
@@ -133,7 +135,7 @@ def create_task_from_data(
         notes += rows_lib.label_notes(frame[label])
     clients, client_facts = rows.clients_with({"features": features, field: labels.values})
     all_facts = {
-        **(facts or {}),
+        **facts,
         "rows": len(frame),
         **{name: count for name, count in counts.items() if count},
         **({"notes": notes} if notes else {}),
@@ -149,7 +151,10 @@ def _used_columns(frame: pd.DataFrame, options: DataOptions) -> tuple[list[str],
     """
     rows_lib.check_columns(frame.columns, options, "client_column", "label_column")
     label, field = options.label_column or "", errors.name("feature_columns")
-    others = (options.client_column, label, options.time_column, *options.ignore_columns)
+    others = (
+        options.client_column, label, options.time_column, options.group_column,
+        *options.ignore_columns,
+    )  # fmt: skip
     names = list(options.feature_columns or (name for name in frame if name not in others))
     if not names:
         raise UserError("", "no column to predict from", advice=f"give {field}")
@@ -321,15 +326,28 @@ def _labels(cells: pd.Series, options: DataOptions, train: np.ndarray) -> Labels
             raise rows_lib.column_error(cells, problem, "labels that differ")
         values = ((numbers - low) / (high - low)).astype(np.float32)
         return Labels(values, None, low, high, float(values[train].mean()))
-    texts = cells.str.strip()
-    if numbers is not None:  # 1 and 1.0 are one class, called as it is first.
-        texts = texts.groupby(numbers, sort=False).transform("first")
+    texts = _named(cells, numbers)
     if kind is None:
         _check_are_classes(texts)
     other = "" if numbers is None else f", or {_LABEL_KIND}=numbers"
     advice = f"give another {errors.name('label_column')}{other}"
     known = classification.classes_in(f"column {cells.name!r}", texts.iloc[train], advice)
     return Labels(pd.Categorical(texts, known).codes.astype(np.int32), tuple(known))
+
+
+def _named(cells: pd.Series, numbers: np.ndarray | None) -> pd.Series:
+    """Returns the name of each row's class: 1 and 1.0 are one, called as it is first."""
+    texts = cells.str.strip()
+    return texts if numbers is None else texts.groupby(numbers, sort=False).transform("first")
+
+
+def _strata(cells: pd.Series, options: DataOptions) -> np.ndarray | None:
+    """Returns the name of each row's class, None if labels are numbers."""
+    kind = options.label_kind
+    numbers = None if kind == "classes" else rows_lib.numbers(cells, (), options.decimal)
+    if numbers is not None and (kind == "numbers" or _are_numbers(numbers)):
+        return None
+    return _named(cells, numbers).to_numpy()
 
 
 def _check_are_classes(cells: pd.Series) -> None:

@@ -20,11 +20,12 @@ Card
     StackOverflow).
   Groups: the language, the first two letters of a client's id.
   Split: the source's own train, dev (valid) and test talks, published as 3,969, 98 and 117 clients;
-    synthetic clients are permuted with seed 13, 12% valid and 15% test. Training takes the first
-    512 sentences of a client. A valid or test client's first half, in the order of the talk,
-    personalizes, the rest evaluates. One with a single sentence cannot be halved, one without a
-    word of the vocabulary in its second half cannot be scored: both are left out of those splits,
-    named in the task's facts.
+    synthetic clients are permuted with seed 13, 12% valid and 15% test. If
+    --test_clients or --valid_clients name some, the other split keeps its own, and all others
+    train. Training takes the first 512 sentences of a client. A valid or test client's first half,
+    in the order of the talk, personalizes, the rest evaluates. One with a single sentence cannot be
+    halved, one without a word of the vocabulary in its second half cannot be scored: both are left
+    out of those splits, named in the task's facts.
   Citation: Ye et al. 2018, "When and Why are Pre-trained Word Embeddings Useful for Neural Machine
     Translation?" (https://arxiv.org/abs/1804.06323); Wu et al. 2022, "Motley"
     (https://arxiv.org/abs/2206.09262).
@@ -40,7 +41,7 @@ import tensorflow as tf
 from datasets.kinds import classification, next_words
 from datasets.models import ted_transformer
 from datasets.options import DataOptions
-from datasets.partition import splits
+from datasets.partition import held_out, splits
 from datasets.readers import files, sqlite_clients
 from datasets.synthetic import talks as synthetic_talks
 from motley_tff.core import clients as clients_lib, errors, task as task_lib
@@ -60,10 +61,10 @@ synthesize = synthetic_talks.speak
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on synthetic or prepared talks; UserError if they are missing or broken."""
     if options.use_synthetic_data:
-        task = _create_synthetic_task(options.base_random_seed)
+        task = _create_synthetic_task(options)
     else:
         path = files.require(options, _PATHS, "ted_multi.sqlite (120 MB)", _ADVICE)
-        task = _create_sqlite_task(path)
+        task = _create_sqlite_task(path, options)
     if options.mask_padding:
         task = dataclasses.replace(task, loss=next_words.token_cross_entropy)
     return task
@@ -73,13 +74,15 @@ def create_task_from_data(
     sentences: Mapping[str, Mapping[str, Sequence[str]]],
     vocabulary: Sequence[str],
     facts: Mapping[str, Any] | None = None,
+    options: DataOptions | None = None,
 ) -> task_lib.Task:
     """Returns the task on `{train, valid, test: {client id: sentences}}` in memory, lower-case
     words separated by one space, ids beginning with the language; the vocabulary's words, all
-    different, get an id. UserError if a split has no client that can be used.
+    different, get an id; `options` may name who validates and tests. UserError if a split has no
+    client that can be used.
     """
     sizes = {s: {i: len(clients[i]) for i in clients} for s, clients in sentences.items()}
-    return _task(sentences, sizes, vocabulary, facts or {})
+    return _task(sentences, sizes, vocabulary, facts or {}, options)
 
 
 def _task(
@@ -87,9 +90,15 @@ def _task(
     sizes: Mapping[str, Mapping[str, int]],
     vocabulary: Sequence[str],
     facts: Mapping[str, Any],
+    options: DataOptions | None,
 ) -> task_lib.Task:
-    """Returns the task on each client's sentences; the arguments are by split, but the last two."""
+    """Returns the task on each client's sentences; the first two arguments are by split."""
     tokens, split = next_words.make_tokens(vocabulary), splits.leave_out_small(sizes)
+    every = {i: size for of_split in sizes.values() for i, size in of_split.items()}
+    # By how ids begin, as the published code tells languages.
+    if named := held_out.named(options, every, {i: i[:2] for i in every}):
+        split = splits.split_named(every, named, sizes)
+        sources = dict.fromkeys(splits.SPLITS, splits.joined(sources, sizes))
 
     def trained(sentences: Sequence[str] | tf.Tensor) -> clients_lib.Parts:
         return {"train": tokens.encode(sentences[:_MAX_TRAINING_EXAMPLES])}
@@ -103,9 +112,8 @@ def _task(
         **facts,
         "vocabulary_size": len(vocabulary),
         "training_examples_beyond_512": splits.beyond(
-            sizes["train"], _MAX_TRAINING_EXAMPLES, "examples"
+            split.sizes["train"], _MAX_TRAINING_EXAMPLES, "examples"
         ),
-        # By how ids begin, as the published code tells languages.
         "client_groups": {i: i[:2] for part in clients.values() for i in part.ids},
         "clients_left_out": split.left_out,
     }
@@ -119,18 +127,18 @@ def _task(
     )
 
 
-def _create_synthetic_task(seed: int) -> task_lib.Task:
-    talks = synthesize(seed)
+def _create_synthetic_task(options: DataOptions) -> task_lib.Task:
+    talks = synthesize(options.seed)
     ids = tuple(talks.sentences)
     chosen = splits.split_clients(ids, *splits.proportional_counts(len(ids)))
     sentences = {
         name: {i: talks.sentences[i] for i in members}
         for name, members in zip(splits.SPLITS, chosen, strict=True)
     }
-    return create_task_from_data(sentences, talks.vocabulary, {"source": "synthetic"})
+    return create_task_from_data(sentences, talks.vocabulary, {"source": "synthetic"}, options)
 
 
-def _create_sqlite_task(path: Path) -> task_lib.Task:
+def _create_sqlite_task(path: Path, options: DataOptions) -> task_lib.Task:
     # What the preparation wrote beside NAME.sqlite.
     paths = [path.with_name(f"{path.stem}_{name}") for name in ("vocabulary.csv", "report.json")]
     vocabulary = _read_vocabulary(paths[0])
@@ -144,7 +152,7 @@ def _create_sqlite_task(path: Path) -> task_lib.Task:
         "prepared": _read_report(paths[1]),
     }
     with errors.at(path):
-        return _task(sources, sizes, vocabulary, facts)
+        return _task(sources, sizes, vocabulary, facts, options)
 
 
 def _loader(database: sqlite_clients.SqliteSplit) -> Callable[[tf.Tensor], tf.Tensor]:

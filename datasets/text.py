@@ -70,11 +70,11 @@ _CLASS_MODELS: Mapping[str, choice.Architecture] = {
 def create_task(options: DataOptions) -> task_lib.Task:
     """Returns the task on a file's texts, or synthetic ones; UserError says what is wrong."""
     if options.use_synthetic_data:
-        frame, groups = synthesize(options.base_random_seed)
+        frame, groups = synthesize(options.seed)
         facts = {"source": "synthetic", "client_groups": groups}
         own = dataclasses.replace(
             options, client_column="user", text_column="text", time_column="date",
-            label_column="topic" if options.label_column else None,
+            label_column="topic" if options.label_column else None, group_column=None,
         )  # fmt: skip
         return create_task_from_data(frame, own, facts)
     path = users_table.find(options.data_file)
@@ -122,11 +122,13 @@ def create_task_from_data(
         counts["texts_cut_after_256_pieces"] = sum(len(of_text) > length for of_text in words)
         words = [of_text[:length] for of_text in words]
         by_client, counts["texts_left_out_beyond_1024_pieces"] = _cut(by_client, words)
-    rows = assignment.assign(by_client, options, by_time=options.time_column is not None)
+    facts = {**(facts or {}), **rows_lib.group_facts(frame, options)}
+    strata = None if label is None else frame[label].str.strip().to_numpy()
+    rows = assignment.assign(by_client, options, options.time_column is not None, strata, facts)
     vocabulary = _vocabulary(words, rows)
     tokens = next_words.make_tokens(vocabulary)
-    all_facts = {
-        **(facts or {}),
+    all_facts: dict[str, Any] = {
+        **facts,
         "texts": len(frame),
         "vocabulary": len(vocabulary),
         **{name: count for name, count in counts.items() if count},

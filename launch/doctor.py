@@ -239,7 +239,7 @@ def _dataset(options: Any, figures_dir: pathlib.Path) -> str:
     # A silo is in every split, with a part of its data each time.
     by_split = {"silos": sizes["train"]} if task.setting == "cross_silo" else sizes
     clients = datasets.raw_examples(options) or data_checks.task_examples(task)
-    hidden = {*_APART, "notes", "options"}
+    hidden = {*_APART, "held_out", "notes", "options"}
     lines = [
         f"{task.dataset}, {task.setting}, {task.model.num_weights:,} weights",
         _roles(task),

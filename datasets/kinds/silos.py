@@ -53,7 +53,7 @@ def create_task(
     create_task_from_data: Callable[..., task_lib.Task],
 ) -> task_lib.Task:
     """Returns a task on a file's or synthetic silos; UserError if file or shares are wrong."""
-    seed, shares = options.base_random_seed, options.silo_shares
+    seed, shares = options.seed, options.silo_shares
     if options.use_synthetic_data:
         arrays = synthesize(seed)
         facts = {"source": "synthetic", "client_groups": arrays.groups}

@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets import packages
 from datasets.options import EITHER_SETTING, DataOptions
-from datasets.partition import splits
+from datasets.partition import held_out, splits
 from motley_tff.core import clients as clients_lib, errors
 from motley_tff.core.errors import UserError
 
@@ -80,50 +80,77 @@ def by_owner(owners: np.ndarray) -> dict[str, np.ndarray]:
     return {str(i): of_owner for i, of_owner in zip(ids, rows, strict=True)}
 
 
-def assign(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Assignment:
+def assign(
+    by_client: Mapping[str, np.ndarray],
+    options: DataOptions,
+    by_time: bool,
+    labels: np.ndarray | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Assignment:
     """Returns where rows belong.
 
     Args:
       by_client: `{client id: its rows}`; clients in the order they are permuted from.
-      options: The setting, the seed, and silos' shares.
+      options: The setting, the seed, silos' shares, and which devices validate and test.
       by_time: Rows are in the order of time: the first personalize, or train, the last evaluate.
         Else they are shuffled.
+      labels: The class of each row, text or integers [n], which options may have stratified; None
+        if there are no classes.
+      facts: May have clients' groups, which options may name.
 
     Raises:
-      UserError: If there is one client only, or a split would have none.
+      UserError: If there is one client only, a split would have none, or rows that are in the order
+        of time or have no classes should be stratified.
     """
+    if options.stratify and (by_time or labels is None):
+        expected = "rows that are not in the order of time" if by_time else "labels of classes"
+        raise UserError(errors.name("stratify"), True, expected, "leave it out")
+    labels = labels if options.stratify else None
     if len(by_client) < 2:
         advice = "name another column, or sort into other folders"
         raise UserError("", f"{len(by_client)} client", "several", advice)
     if packages.setting(options.dataset_name, options.setting) == "cross_silo":
-        return _silos(by_client, options, by_time)
+        return _silos(by_client, options, by_time, labels)
     try:
-        return _devices(by_client, by_time)
+        return _devices(by_client, options, by_time, labels, facts)
     except UserError as error:  # Too few clients, or too few examples of one that is not trained.
-        can_be_silos = options.dataset_name in EITHER_SETTING
+        can_be_silos = options.dataset_name in EITHER_SETTING and not held_out.entries(options)
         if not can_be_silos or max(map(len, by_client.values())) < splits.FEWEST_OF_A_SILO:
             raise
         advice = f"give {_SETTING}=cross_silo, which splits each client's examples, or add clients"
         raise UserError(error.where, error.finding, error.expected, advice) from error
 
 
-def _devices(by_client: Mapping[str, np.ndarray], by_time: bool) -> Assignment:
-    split = splits.published_or_proportional({i: len(rows) for i, rows in by_client.items()})
+def _devices(
+    by_client: Mapping[str, np.ndarray],
+    options: DataOptions,
+    by_time: bool,
+    labels: np.ndarray | None,
+    facts: Mapping[str, Any] | None,
+) -> Assignment:
+    sizes = {i: len(rows) for i, rows in by_client.items()}
+    split = splits.published_or_proportional(sizes, options=options, facts=facts)
     clients: dict[str, dict[str, np.ndarray]] = {i: {"train": by_client[i]} for i in split.train}
     for client_id in (*split.valid, *split.test):
-        halves = splits.halve({"rows": by_client[client_id]}, shuffle=not by_time)
+        rows = by_client[client_id]
+        own = labels if labels is None else labels[rows]
+        halves = splits.halve({"rows": rows}, shuffle=not by_time, labels=own)
         clients[client_id] = {part: np.asarray(half["rows"]) for part, half in halves.items()}
     train = np.concatenate([by_client[i] for i in split.train])
     used = np.concatenate([rows for parts in clients.values() for rows in parts.values()])
     return Assignment(clients, [(train, used)], train, split)
 
 
-def _silos(by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool) -> Assignment:
+def _silos(
+    by_client: Mapping[str, np.ndarray],
+    options: DataOptions,
+    by_time: bool,
+    labels: np.ndarray | None,
+) -> Assignment:
     clients = {}
     for client_id, rows in by_client.items():
-        parts = splits.split_silo(
-            len(rows), options.base_random_seed, options.silo_shares, is_shuffled=not by_time
-        )
+        own = labels if labels is None else labels[rows]
+        parts = splits.split_silo(len(rows), options.seed, options.silo_shares, not by_time, own)
         parts = parts or splits.train_only(np.arange(len(rows)))
         clients[client_id] = {part: rows[places] for part, places in parts.items()}
     fitted = [(parts["train"], by_client[i]) for i, parts in clients.items()]

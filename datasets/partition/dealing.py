@@ -50,14 +50,14 @@ def apply(task: Task, options: DataOptions) -> Task:
     if "partition_sha256" not in task.facts:  # Else dealt already, having had no clients before.
         task = _dealt(task, options, memory, on_client)
     if options.evaluation_partition == "iid":
-        task = partition.deal_evaluation(task, options.base_random_seed, memory, on_client)
+        task = partition.deal_evaluation(task, options.seed, memory, on_client)
     return cut(task, options)
 
 
 def _dealt(task: Task, options: DataOptions, memory: float, on_client: Callable[[], None]) -> Task:
     """Returns a task with its examples dealt as `--partition` says."""
     if options.partition == "iid" and options.num_clients is None:
-        task = partition.deal(task, options.base_random_seed, memory, on_client)
+        task = partition.deal(task, options.seed, memory, on_client)
     elif options.partition != "natural":
         if options.partition != "iid" and task.label_field is None:
             expected = f"iid, as the examples of {task.dataset} have no classes to deal by"
@@ -102,7 +102,7 @@ def deal(
     setting = packages.setting(options.dataset_name, options.setting)
     needed = _LEAST_DEVICE if setting == "cross_device" else splits.least_silo(options.silo_shares)
     least = max(options.min_examples or 0, needed)
-    stream = random_streams.generator(options.base_random_seed, "partition", 0)
+    stream = random_streams.generator(options.seed, "partition", 0)
     counts = None
     if options.partition == "iid":
         hands = _deal_evenly(len(next(iter(examples.values()))), num_clients, least, stream)
@@ -126,7 +126,9 @@ def deal(
         named = bool(label_names) and np.issubdtype(values.dtype, np.integer)
         table["classes"] = [label_names[v] if named else str(v) for v in values]
         table[_TABLE] = dict(zip(ids, counts.tolist(), strict=True))
-    rows = assignment.assign(dict(zip(ids, hands, strict=True)), options, by_time=False)
+    by_client = dict(zip(ids, hands, strict=True))
+    strata = examples.get(label_field or "")
+    rows = assignment.assign(by_client, options, by_time=False, labels=strata)
     clients, facts = rows.clients_with(examples)
     dealt = {"partition": options.partition, "partition_sha256": digest, **table}
     return Dealt(clients, {**facts, **dealt})

@@ -8,13 +8,14 @@ silo's training part.
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from datasets.options import PUBLISHED_SHARES, SiloShares
+from datasets.options import PUBLISHED_SHARES, DataOptions, SiloShares
+from datasets.partition import held_out
 from motley_tff.core import clients as clients_lib, errors
 from motley_tff.core.errors import UserError
 
@@ -83,16 +84,52 @@ def proportional_counts(num_clients: int) -> tuple[int, int]:
 
 
 def published_or_proportional(
-    sizes: Mapping[str, int], published: tuple[int, int, int] | None = None
+    sizes: Mapping[str, int],
+    published: tuple[int, int, int] | None = None,
+    options: DataOptions | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> ClientSplit:
     """Splits `{client id: number of examples}`, in the source's order.
 
-    `published` is (clients there are, valid ones, test ones): a population of that size is split
-    so, any other by shares. UserError if a split would have no client.
+    Args:
+      published: (clients there are, valid ones, test ones): a population of that size is split so,
+        any other by shares.
+      options: May name who validates and tests. If one of these is named, the other is the first
+        of the remaining clients, permuted, in its share of them.
+      facts: May have clients' groups, which options may name.
+
+    Raises:
+      UserError: If a split would have no client, or options name no such clients.
     """
+    if named := held_out.named(options, sizes, (facts or {}).get("client_groups", {})):
+        return split_named(sizes, named)
     if published and len(sizes) == published[0]:
         return split_population(sizes, *published[1:])
     return split_population(sizes, *proportional_counts(len(sizes)))
+
+
+def split_named(
+    sizes: Mapping[str, int],
+    named: Mapping[str, Sequence[str]],
+    published: Mapping[str, Collection[str]] | None = None,
+) -> ClientSplit:
+    """Splits clients of whom those of `valid`, of `test` or of both are named: of the others, where
+    a split is not named, those stay in it that are `published` there, else its share of them is,
+    the first of the permutation. All remaining clients train. UserError if a split has no client.
+    """
+    taken = set().union(*named.values())
+    rest = [i for i in (sizes if published else permute(tuple(sizes))) if i not in taken]
+    members: dict[str, Sequence[str]] = dict(named)
+    for split, count in zip(held_out.SPLITS, proportional_counts(len(rest)), strict=True):
+        if split not in named:
+            before = rest[:count] if published is None else published[split]
+            members[split] = [i for i in rest if i in before]
+            if not members[split]:
+                problem = f"none of the {len(before)} published {split} clients left"
+                raise UserError("", problem, advice=f"give {errors.name(f'{split}_clients')}, too")
+    taken.update(*members.values())
+    members["train"] = [i for i in rest if i not in taken]
+    return leave_out_small({s: {i: sizes[i] for i in members[s]} for s in SPLITS})
 
 
 def split_population(sizes: Mapping[str, int], num_valid: int, num_test: int) -> ClientSplit:
@@ -156,6 +193,20 @@ def _clients(
     return clients_lib.InGraphClients(ids, lambda client_id: parts(source(client_id)), sizes)
 
 
+def joined(sources: Mapping[str, Source], members: Mapping[str, Collection[str]]) -> Source:
+    """Returns one source of all splits' clients, of whom each is in one split's `members`."""
+    if all(isinstance(source, Mapping) for source in sources.values()):
+        return {i: source[i] for source in sources.values() for i in source}  # type: ignore[union-attr, index]
+
+    def load(client_id: tf.Tensor) -> Any:
+        ids = [tf.constant([*members[split]], tf.string) for split in sources]
+        owns = tf.stack([tf.reduce_any(client_id == of_split) for of_split in ids])
+        loads = [functools.partial(source, client_id) for source in sources.values()]  # type: ignore[arg-type]
+        return tf.switch_case(tf.argmax(owns, output_type=tf.int32), loads)
+
+    return load
+
+
 def beyond(sizes: Mapping[str, int], limit: int, name: str) -> dict[str, int]:
     """Returns how many clients have more examples than a limit, and how many more, as facts."""
     over = [size - limit for size in sizes.values() if size > limit]
@@ -193,14 +244,18 @@ def _shuffled_order_array(num_examples: int) -> np.ndarray:
     return shuffled_order(num_examples).numpy()
 
 
-def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, clients_lib.Examples]:
+def halve(
+    examples: clients_lib.Examples, shuffle: bool = True, labels: np.ndarray | None = None
+) -> dict[str, clients_lib.Examples]:
     """Splits examples `{field: [n, ...]}`, arrays or tensors, n at least 2, into `personalization`,
     the first floor(n / 2), and `evaluation`; shuffled before (EMNIST, Landmarks) or in their order.
+    Of arrays with `labels` [n] both have each label in its share, see `keep_shares`.
     """
     first = next(iter(examples.values()))
     if isinstance(first, np.ndarray):
         n, gather = len(first), np.take
         order = _shuffled_order_array(n) if shuffle else np.arange(n)
+        order = order if labels is None else keep_shares(order, labels, n // 2)
     else:
         n, gather = tf.shape(first, tf.int64)[0], tf.gather
         order = shuffled_order(n) if shuffle else tf.range(n)
@@ -211,8 +266,27 @@ def halve(examples: clients_lib.Examples, shuffle: bool = True) -> dict[str, cli
     }
 
 
+def keep_shares(order: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """Returns an order of rows, int64 [n], changed so that the first `count` have each label in its
+    share of all, rounded down, and one more of those with the largest remainders (Hamilton's rule;
+    of equal ones the labels that come first). Rows of a label stay in their order.
+    """
+    _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    by_place = np.argsort(first)
+    wholes, remainders = np.divmod(sizes[by_place] * count, len(order))
+    wholes[np.argsort(-remainders, kind="stable")[: count - wholes.sum()]] += 1
+    is_first = np.zeros(len(order), bool)
+    for label, number in zip(labels[order][first[by_place]], wholes, strict=True):
+        is_first[np.flatnonzero(labels[order] == label)[:number]] = True
+    return np.concatenate([order[is_first], order[~is_first]])
+
+
 def split_silo(
-    num_examples: int, seed: int, shares: SiloShares = PUBLISHED_SHARES, is_shuffled: bool = True
+    num_examples: int,
+    seed: int,
+    shares: SiloShares = PUBLISHED_SHARES,
+    is_shuffled: bool = True,
+    labels: np.ndarray | None = None,
 ) -> dict[str, np.ndarray] | None:
     """Cuts a silo's rows into `{train, valid, test: row numbers}`, shuffled by a seed, or as they
     stand: the first train, the last test. None if it is too small to have all three parts.
@@ -220,20 +294,27 @@ def split_silo(
     The rows are those of scikit-learn's `train_test_split`, used twice with one seed, as in the
     published silo code; run r of Motley's experiments used 100 + 1000 r. The shares that validate
     and test are rounded up; UserError if they leave a silo of three examples or more nothing to
-    train on.
+    train on. With `labels` [n] each part that is shuffled has each label in its share, see
+    `keep_shares`: first the rows that test of all, then those that validate of the rest.
     """
     if num_examples < FEWEST_OF_A_SILO:
         return None
-    return dict(_split_silo(num_examples, seed, shares, is_shuffled))
+    if labels is not None:
+        return _split_silo(num_examples, seed, shares, is_shuffled, labels)
+    return dict(_split_silo_once(num_examples, seed, shares, is_shuffled))
 
 
-@functools.lru_cache(maxsize=1024)
 def _split_silo(
-    num_examples: int, seed: int, shares: SiloShares, is_shuffled: bool
+    num_examples: int,
+    seed: int,
+    shares: SiloShares,
+    is_shuffled: bool,
+    labels: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     try:
-        rest, test = _cut(np.arange(num_examples), shares.test, seed, is_shuffled)
-        train, valid = _cut(rest, shares.valid / (1 - shares.test), seed, is_shuffled)
+        rest, test = _cut(np.arange(num_examples), shares.test, seed, is_shuffled, labels)
+        share = shares.valid / (1 - shares.test)
+        train, valid = _cut(rest, share, seed, is_shuffled, labels)
     except ValueError as error:
         names = errors.name("val_split"), errors.name("test_split")
         stated = " and ".join(f"{n}={share:g}" for n, share in zip(names, shares, strict=True))
@@ -243,8 +324,11 @@ def _split_silo(
     return {"train": train, "valid": valid, "test": test}
 
 
+_split_silo_once = functools.lru_cache(maxsize=1024)(_split_silo)
+
+
 def _cut(
-    rows: np.ndarray, share: float, seed: int, is_shuffled: bool
+    rows: np.ndarray, share: float, seed: int, is_shuffled: bool, labels: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns (what is left, a share of the rows); ValueError if nothing is left.
 
@@ -256,6 +340,7 @@ def _cut(
     if not is_shuffled:
         return rows[:-num_taken], rows[-num_taken:]
     order = np.random.RandomState(seed).permutation(len(rows))
+    order = order if labels is None else keep_shares(order, labels[rows], num_taken)
     return rows[order[num_taken:]], rows[order[:num_taken]]
 
 

@@ -38,8 +38,8 @@ _MEMORY_FACTOR = 8
 # What reads Parquet; setup.py and launch/developers.in have it, too.
 PYARROW = "pyarrow==20.0.0"
 _COLUMN_OPTIONS = (
-    "client_column", "text_column", "label_column", "time_column", "feature_columns",
-    "ignore_columns", "categorical_columns",
+    "client_column", "text_column", "label_column", "time_column", "group_column",
+    "feature_columns", "ignore_columns", "categorical_columns",
 )  # fmt: skip
 LARGEST_WHOLE = 1e15  # Below it a float64 stands for one whole number, and is written as that.
 _DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
@@ -364,6 +364,32 @@ def client_ids(frame: pd.DataFrame, column: str, words: Collection[str]) -> pd.S
         advice = f"fill the column, or take those rows out{other if first else ''}"
         raise column_error(ids, problem, advice=advice)
     return ids
+
+
+def groups_of(clients: Any, groups: Any) -> dict[str, str]:
+    """Returns `{client: group}` of each row's client and group; UserError if one has several."""
+    pairs = pd.DataFrame({"client": clients, "group": groups}).drop_duplicates()
+    several = pairs[pairs.client.duplicated(keep=False)]
+    if len(several):
+        first = several.client.iloc[0]
+        both = ", ".join(several[several.client == first].group[:3])
+        raise UserError(f"client {first}", f"several groups ({both})", "one")
+    return dict(zip(pairs.client, pairs.group, strict=True))
+
+
+def group_facts(frame: pd.DataFrame, options: DataOptions) -> dict[str, dict[str, str]]:
+    """Returns as a fact each client's group, if options name a column of groups; UserError if a row
+    has none, or a client has several.
+    """
+    if options.group_column is None:
+        return {}
+    groups, words = frame[options.group_column].str.strip(), options.missing_cells
+    if (missing := is_missing(groups, words)).any():
+        advice = f"fill the column, or leave {errors.name('group_column')} out"
+        raise column_error(groups, f"no group in {counted(missing)}", advice=advice)
+    with errors.at(f"column {options.group_column!r}"):
+        clients = client_ids(frame, options.client_column or "", words)
+        return {"client_groups": groups_of(clients, groups)}
 
 
 def examples(

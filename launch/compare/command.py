@@ -291,7 +291,9 @@ def _run(
     print(f"{_NAME}: {len(works)} methods, {runs} runs; {request.in_words(training)}",
           file=sys.stderr, flush=True)  # fmt: skip
     running.run_tasks(sweeps, request.options, _refused)
-    drawn = request.data.use_synthetic_data or request.data.partition != "natural"
+    data = request.data
+    is_drawn = data.use_synthetic_data or data.partition != "natural"
+    drawn = is_drawn and data.data_seed is None
     comparison, costs = tables.of_works(directory.path, works, drawn)
     for sweep in sweeps:
         sweep.write_record("finished")

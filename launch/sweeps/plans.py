@@ -307,7 +307,8 @@ def joins_seeds(grid: grids.Grid) -> bool:
 def of_groups(trainer: str) -> set[str]:
     """Returns the flags that `train_group` knows; a grid with any other one is run by its trainer.
 
-    Of data these are what its data sets alone have: what all have deals, caps or leaves out.
+    Of data these are their seed, and what its data sets alone have: what all have deals, caps or
+    leaves out.
     """
     first_on_top = list(algorithms.personalizations_of(trainer).values())[:1]
     kinds = [*algorithms.offered_by(trainer).values(), *first_on_top]
@@ -319,7 +320,8 @@ def of_groups(trainer: str) -> set[str]:
         if kind in _ALONE and option.field not in _ALONE[kind]
     )
     of_data = (o for o in options.options(DataOptions) if {*o.owners} & {*_STACKED_DATASETS})
-    return (known | {option.name.flag for option in of_data}) - _COHORTS
+    data_seed = options.name_of(DataOptions, "data_seed").flag
+    return (known | {data_seed, *(option.name.flag for option in of_data)}) - _COHORTS
 
 
 def max_settings(grid: grids.Grid) -> int:

@@ -82,6 +82,8 @@ def _of_record(content: Mapping[str, Any]) -> dict[str, Any]:
     own = content.get("flags", {}).get("data")
     # From Python the data have a seed of their own.
     seed = {} if own is None else {SEED: own.get(SEED)}
+    if flags.get("data_seed") is not None:  # Of a sweep, which does not say what is drawn.
+        seed = {SEED: flags["data_seed"]}
     seed |= {SEED: facts[SEED]} if SEED in facts else {}
     of_package = sorted((own or {}).keys() - {*_FLAGS_BEFORE, "setting", SEED})
     options = [f"{name}={_text((own or {})[name])}" for name in of_package]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import datasets
 from datasets import description
-from datasets.options import DataOptions
+from datasets.options import NAMED_DEVICES, DataOptions
 from datasets.partition import dealing
 from motley_tff.algorithms import scoring
 from motley_tff.core import client_work, clients as clients_lib, learning
@@ -95,6 +95,43 @@ def test_splits(task, name):
         assert not sets["train"] & sets["test"]
     else:
         assert sets["valid"] == sets["test"] <= sets["train"]
+
+
+# Those that are slow to make share their way of splitting with one that is not.
+_SLOWLY_MADE = ("celeba", "emnist", "landmark", "mnist", "sent140")
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOWLY_MADE)) for name in NAMED_DEVICES
+])  # fmt: skip
+def test_clients_are_held_out_by_name(name):
+    """All of a group are tested, a training client validates, and none of them trains."""
+    task = synthetic.task(name)
+    groups = task.facts["client_groups"]
+    group = groups[task.test.ids[0]]
+    first = next(i for i in task.train.ids if groups[i] != group)
+    named = synthetic.task(name, valid_clients=(first,), test_clients=(f"group={group}",))
+    sets = {split: set(clients.ids) for split, clients in task.splits.items()}
+    members = {i for ids in sets.values() for i in ids if groups[i] == group}
+    # Who cannot be scored may train, and the other way round.
+    may_differ = {i for t in (task, named) for ids in t.facts.get("clients_left_out", {}).values()
+                  for i in ids}  # fmt: skip
+    assert set(named.test.ids) - may_differ == members - may_differ
+    assert named.valid.ids == (first,)
+    assert set(named.train.ids) - may_differ == set.union(*sets.values()) - members - {first}
+    assert not {*named.train.ids} & {*named.test.ids, first}
+    assert {groups[i] for i in named.test.ids} == {group}
+    assert named.facts["held_out"] == {"valid": [first], "test": [*named.test.ids]}
+    assert [line.partition(" ")[0] for line in named.facts["notes"][-2:]] == [
+        f"--valid_clients={first}", f"--test_clients=group={group}"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(datasets.REGISTRY.keys() - {*NAMED_DEVICES}))
+def test_silos_and_examples_without_owners_have_no_clients_to_hold_out(name):
+    assert datasets.setting(name) == "cross_silo" or name in datasets.DEALT
+    with refused("test_clients", ("x",)):
+        datasets.check_options(synthetic.options_of(name, test_clients=("x",)))
 
 
 def test_every_evaluated_client_has_examples(task):
@@ -271,8 +308,10 @@ def test_the_seed_decides(name):
         return datasets.create_task(synthetic.options_of(name, **options))
 
     one, same, other = first(synthetic.task(name)), first(made()), first(made(base_random_seed=7))
+    kept = first(made(base_random_seed=7, data_seed=0))
     for field in one:
         np.testing.assert_array_equal(one[field], same[field])
+        np.testing.assert_array_equal(one[field], kept[field])
     assert any(
         np.shape(one[f]) != np.shape(other[f]) or not np.array_equal(one[f], other[f]) for f in one
     )

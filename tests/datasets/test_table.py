@@ -54,6 +54,86 @@ def test_devices_are_scaled_by_training_clients_alone():
             assert len(fetched) == parts
 
 
+def test_a_column_of_groups_names_domains_and_predicts_nothing():
+    lands = [["north", "south"][int(i) // 4 % 2] for i in range(40)]
+    frame = _frame(land=lands, z=[str(i % 3) for i in range(40)])
+    task = _task(frame, group_column="land", test_clients=("group=south",))
+    assert {*task.test.ids} == {"c1", "c3", "c5", "c7", "c9"}
+    assert task.facts["client_groups"] == {f"c{i}": ["north", "south"][i % 2] for i in range(10)}
+    assert task.facts["number_columns"] == ["x", "z"] and "category_columns" not in task.facts
+    # What scales is of clients that train, here of one domain.
+    raw = np.concatenate([np.arange(4) + 4 * int(i[1:]) for i in task.train.ids])
+    fetched = task.test.fetch("c1")
+    scaled = np.concatenate([part["features"][:, 0] for part in fetched.values()])
+    expected = (np.arange(4, 8) - raw.mean()) / raw.std()
+    np.testing.assert_allclose(np.sort(scaled), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "place", "problem"),
+    [
+        (["a", "b"] + ["a"] * 38, "column 'land' client c0", "several groups (a, b)"),
+        (["a", "NA"] + ["a"] * 38, "column 'land'", "no group in 1 of 40 rows, the first in row 3"),
+    ],
+)
+def test_groups_that_clients_cannot_have(cells, place, problem):
+    with refused(place, problem):
+        _task(_frame(land=cells), group_column="land")
+
+
+def test_a_seed_of_data_keeps_parts_under_other_seeds_of_training():
+    def parts(seed, data_seed=None):
+        options = dataclasses.replace(_SILOS, base_random_seed=seed, data_seed=data_seed)
+        return _of(_task(_frame(rows=20), options), "test", "train", "features")["c0"].tolist()
+
+    assert parts(5, data_seed=3) == parts(7, data_seed=3) == parts(3) != parts(5)
+    made = [
+        interface.create_task("table", use_synthetic_data=True, max_clients=4, **seeds).facts
+        for seeds in ({"base_random_seed": 1, "data_seed": 0}, {})
+    ]
+    assert [facts["base_random_seed"] for facts in made] == [0, 0]
+    assert made[0]["rows"] == made[1]["rows"]
+
+
+@pytest.mark.parametrize("options", [_DEVICES, _SILOS])
+def test_stratified_parts_keep_the_shares_of_classes(options):
+    """Of 20 rows of each client 5 are no; 1 and 1.0 are one class."""
+    labels = ["no", "yes", "yes", "yes"] * 50
+    task = _task(_frame(rows=20, y=labels), dataclasses.replace(options, stratify=True))
+    others = _task(_frame(rows=20, y=labels), options)
+    halves = {"personalization": (10, (2, 3)), "evaluation": (10, (2, 3))}
+    parts = {"train": (14, (3, 4)), "valid": (3, (0, 1)), "test": (3, (0, 1))}
+    is_same = []
+    for client in task.test.ids:
+        fetched, plain = task.test.fetch(client), others.test.fetch(client)
+        for part, (size, may_be) in (halves if options is _DEVICES else parts).items():
+            assert len(fetched[part]["label"]) == size == len(plain[part]["label"])
+            assert np.sum(fetched[part]["label"] == 0) in may_be
+        total = np.concatenate([part["features"] for part in fetched.values()])
+        assert len(np.unique(total)) == 20
+        is_same += [np.array_equal(fetched[p]["label"], plain[p]["label"]) for p in fetched]
+    assert not all(is_same)
+    texts = ["1", "1.0", "2", "2.0"] * 50
+    numbered = _task(_frame(rows=20, y=texts), dataclasses.replace(options, stratify=True))
+    for part in halves if options is _DEVICES else {"train": 0}:
+        counts = np.bincount(numbered.test.fetch(numbered.test.ids[0])[part]["label"])
+        assert abs(counts[0] - counts[1]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"y": [f"{i / 7:.2f}" for i in range(40)]}, "labels of classes"),
+        ({"time_column": "when", "when": [str(i) for i in range(40)]}, "not in the order of time"),
+    ],
+)
+def test_what_is_not_stratified(columns, expected):
+    cells = {name: values for name, values in columns.items() if isinstance(values, list)}
+    named = {name: value for name, value in columns.items() if name not in cells}
+    with refused("stratify", True, expected):
+        _task(_frame(**cells), dataclasses.replace(_DEVICES, stratify=True), **named)
+
+
 def test_dates_become_numbers():
     """A column of days is as one of numbers, up to a shift."""
     start = pd.Timestamp("2024-01-25")

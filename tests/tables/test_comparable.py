@@ -28,9 +28,9 @@ def _data(tmp_path, record):
 def test_all_options_but_those_of_places_seeds_and_models_decide_examples():
     every, deciding = vars(DataOptions("table")), DataOptions("table").deciding
     assert every.keys() - deciding.keys() == {
-        "dataset_name", "data_dir", "data_file", "base_random_seed", "memory_limit_gb",
-        "group_key", "mask_padding", "setting", "label_kind", "model", "model_sizes", "lam_svm",
-        "l2_reg",
+        "dataset_name", "data_dir", "data_file", "base_random_seed", "data_seed",
+        "memory_limit_gb", "group_key", "mask_padding", "setting", "label_kind", "model",
+        "model_sizes", "lam_svm", "l2_reg",
     }  # fmt: skip
 
 
@@ -54,6 +54,17 @@ def test_all_options_but_those_of_places_seeds_and_models_decide_examples():
 def test_what_differs_is_named(tmp_path, other, words):
     data = {"a": _data(tmp_path, _RECORD), "b": _data(tmp_path, {**_RECORD, **other})}
     assert comparable.differences(data, {}) == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "facts", "seed"),
+    [({"data_seed": 5}, {}, 5), ({"data_seed": "5"}, {"base_random_seed": None}, None),
+     ({"data_seed": None}, {"base_random_seed": 3}, 3)],
+)  # fmt: skip
+def test_data_have_a_seed_of_their_own(tmp_path, flags, facts, seed):
+    """Of a sweep, whose runs do not say what of the data is drawn, it is what was given."""
+    record = {"flags": {**_FLAGS, "base_random_seed": 9, **flags}, "data": facts}
+    assert _data(tmp_path, record).get("base_random_seed") == seed
 
 
 def _from_python(options, facts):

@@ -58,7 +58,8 @@ def test_flags_of_one_data_set_reach_it():
         "text_column": "t", "time_column": "d", "image_size": 32, "model": "mlp",
         "feature_columns": ("a", "b"), "categorical_columns": ("b",), "model_sizes": (64, 32),
         "ignore_columns": ("n",), "date_format": "day_first",
-        "missing_values": ("NA", "-9"), "delimiter": ";", "decimal": ",",
+        "missing_values": ("NA", "-9"), "delimiter": ";", "decimal": ",", "group_column": "g",
+        "valid_clients": ("x", "y"), "test_clients": ("group=z",), "stratify": True,
     }  # fmt: skip
     texts = {n: ",".join(map(str, v)) if isinstance(v, tuple) else v for n, v in expected.items()}
     arguments = [f"--{name}={text}" for name, text in texts.items()]

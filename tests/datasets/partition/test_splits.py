@@ -111,6 +111,46 @@ def test_halves_of_arrays_and_of_tensors_are_the_same(num_examples):
             np.testing.assert_array_equal(tensors[part][field], values[rows])
 
 
+def test_kept_shares_by_hand():
+    # Of 10 rows a has 5, b 3, c 2; 4 rows should have 2, 1.2 and 0.8: c has the largest remainder.
+    labels = np.array(list("aaaaabbbcc"))
+    order = np.array([9, 5, 0, 6, 1, 8, 2, 3, 7, 4])
+    kept = splits.keep_shares(order, labels, 4)
+    assert kept.tolist() == [9, 5, 0, 1, 6, 8, 2, 3, 7, 4]
+    # Of equal remainders (0.5 each) the label that comes first in the order gets the row.
+    halves = splits.keep_shares(np.array([2, 0, 1, 3]), np.array([0, 0, 1, 1]), 1)
+    assert halves.tolist() == [2, 0, 1, 3]
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 36])
+def test_kept_shares_are_those_of_hamiltons_rule(count):
+    rng = np.random.default_rng(count)
+    labels, order = rng.choice(4, 37, p=(0.6, 0.2, 0.15, 0.05)), rng.permutation(37)
+    kept = splits.keep_shares(order, labels, count)
+    assert sorted(kept) == list(range(37))
+    exact = np.bincount(labels, minlength=4) * count / 37
+    taken = np.bincount(labels[kept[:count]], minlength=4)
+    assert taken.sum() == count and np.all(np.abs(taken - exact) < 1)
+    # No other whole numbers of this sum are nearer to the exact shares.
+    lower, more = np.floor(exact), count - int(np.floor(exact).sum())
+    best = np.sort(exact - lower)[::-1][:more].sum()
+    assert np.sum((taken - lower) * (exact - lower)) == pytest.approx(best)
+    for label in range(4):  # Rows of a label stay in their order.
+        rows = [row for row in kept if labels[row] == label]
+        assert rows == [row for row in order if labels[row] == label]
+
+
+def test_stratified_parts_have_the_sizes_of_others():
+    labels = np.repeat([0, 1], [40, 10])
+    parts = splits.split_silo(50, 3, SiloShares(0.2, 0.2), labels=labels)
+    others = splits.split_silo(50, 3, SiloShares(0.2, 0.2))
+    assert {p: len(r) for p, r in parts.items()} == {p: len(r) for p, r in others.items()}
+    counts = {part: np.bincount(labels[rows]).tolist() for part, rows in parts.items()}
+    assert counts == {"train": [24, 6], "valid": [8, 2], "test": [8, 2]}
+    halves = splits.halve({"x": np.arange(50)}, labels=labels)
+    assert [np.bincount(labels[half["x"]]).tolist() for half in halves.values()] == [[20, 5]] * 2
+
+
 def test_shares_that_leave_a_silo_nothing_to_train_on():
     with refused(finding="silo of 3 examples", expected="val_split=0.3 and test_split=0.6"):
         splits.split_silo(3, 0, SiloShares(0.3, 0.6))

@@ -104,6 +104,7 @@ TABLE = {**TUNED, "dataset": "table", "fixed": {"model": "mlp", "label_column": 
         ({"fixed": {"algorithm": "local", "total_rounds": "0"}}, False),
         ({"fixed": {**DITTO.fixed, "partition": "iid"}}, False),
         ({"fixed": {**DITTO.fixed, "test_split": "0.2"}}, True),
+        ({"fixed": {**DITTO.fixed, "data_seed": "7"}}, True),
         ({**TUNED, "fixed": {"finetune_batch_size": "3", "finetune_every": "5"}}, True),
         ({**TUNED, "fixed": {"personalization": "finetuning"}}, False),
         ({**TUNED, "trainer": "generative_trainer"}, False),
@@ -141,7 +142,7 @@ def test_what_groups_have_beside_algorithms_and_optimizers():
         "categorical_columns", "client_column", "decimal", "delimiter", "feature_columns",
         "ignore_columns", "date_format",
         "label_column", "label_kind", "missing_values", "model", "model_sizes", "setting",
-        "time_column",
+        "time_column", "group_column", "stratify", "valid_clients", "test_clients", "data_seed",
     }  # fmt: skip
 
 
