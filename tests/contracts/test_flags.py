@@ -32,7 +32,7 @@ _OWN = {
 }
 _ALL = "--max_clients=9"
 # Of which no evaluation is better than the first.
-_NO_RATE = ("--total_rounds=3", "--client_learning_rate=0.0000000001", "--client_schedule=step")
+_NO_RATE = ("--total_rounds=3", "--client_learning_rate=0.0000000001")
 
 
 class Reaches(NamedTuple):
@@ -63,7 +63,7 @@ REACHES = (
     Reaches("--rounds_per_evaluation=1", "summary", "round", beside=_TWO_ROUNDS),
     Reaches("--stop_after=1", "rounds", "round", beside=_NO_RATE),
     Reaches("--min_improvement=9", "rounds", "round", beside=(
-        "--total_rounds=3", "--stop_after=1")),
+        "--total_rounds=3", "--stop_after=1", "--tuning_metric=loss")),
     Reaches("--clients_per_train_round=1", "rounds", "num_clients"),
     Reaches("--clients_fraction=0.1", "rounds", "num_clients"),
     # Who trains, and on what.
