@@ -173,7 +173,8 @@ def _of_registry(name: str) -> list[Method]:
     ] * ("mtl_trainer" in trainers)  # fmt: skip
     tuned = [
         Method(name, f"{card.title} + fine-tuning", "finetuning_trainer", {"algorithm": name},
-               _TRAINING_RATE, _TUNING_RATE, flagfile="finetuning" if is_plain else "")
+               _TRAINING_RATE, _TUNING_RATE, settings=_SILOS if card.silos_keep else BOTH,
+               flagfile="finetuning" if is_plain else "")
     ] * ("finetuning_trainer" in trainers)  # fmt: skip
     return [*on_silos_only, *tuned]
 

@@ -100,6 +100,9 @@ def test_wrong_names_are_one_line():
         "--algorithms=ditto: expected what runs on devices; leave it out, or give "
         "--setting=cross_silo, where the data can be silos"
     )
+    with pytest.raises(UserError, match="'scaffold', expected what runs on devices"):
+        methods.find("scaffold", "cross_device")
+    assert methods.find("scaffold", "cross_silo").trainer == "finetuning_trainer"
 
 
 def test_one_baseline_is_trained_by_the_method_that_tunes_it():
