@@ -19,6 +19,7 @@ import datasets
 from launch.sweeps import plans, results
 from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import algorithms, commandline
+from motley_tff.algorithms import kept_optimizers
 from motley_tff.core import candidates
 from motley_tff.experiment import defaults, run_directory
 from motley_tff.files import csv_files
@@ -190,7 +191,7 @@ class GroupTraining:
         # After a setting's own rates, which others may depend on.
         run = dataclasses.replace(self._flags.run, algorithm=algorithm)
         whole = defaults.resolve(run, task.setting, is_own_data=task.is_own_data)
-        return whole.build_algorithm(task, initial_weights)
+        return kept_optimizers.build(whole.algorithm, task, initial_weights)
 
 
 run = functools.partial(commandline.run_main, main, ("DIRECTORY", "TASK"))
