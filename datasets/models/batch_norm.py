@@ -1,11 +1,9 @@
 """BatchNormalization as a function: its moving statistics come in as weights and go out as values.
 
-Ioffe and Szegedy 2015 (https://arxiv.org/abs/1502.03167). Keras's layer assigns to variables, which
-a model that is a function of its weights has none of. What replaces its `call` here computes the
-same: in training a batch is normalized by its own mean and variance, which draw the moving ones
-near (m <- momentum m + (1 - momentum) batch's); else by the moving ones. Of pictures, as in Keras,
-the moving variance is of the unbiased ones. A batch of one row has the variance 0: its outputs are
-the shifts alone.
+Ioffe and Szegedy 2015 (https://arxiv.org/abs/1502.03167), as Keras computes it: in training a batch
+is normalized by its own mean and variance, which draw the moving ones near (m <- momentum m + (1 -
+momentum) batch's; of pictures the variance is then unbiased), else by the moving ones. A batch of
+one row has the variance 0: its outputs are the shifts alone.
 """
 
 from typing import Any

@@ -20,6 +20,7 @@ from datasets.options import DataOptions
 from launch.sweeps import plans, results
 from launch.sweeps.plans import Plan, SweepRun, SweepTask
 from motley_tff import algorithms, commandline
+from motley_tff.algorithms import kept_optimizers
 from motley_tff.core import candidates
 from motley_tff.experiment import defaults, run_directory
 from motley_tff.experiment.config import RunConfig
@@ -208,7 +209,7 @@ class GroupTraining:
 
     def _build(self, task: Any, initial_weights: Any, hparams: Mapping[str, Any]) -> Any:
         whole = self._configured(task, hparams)
-        return whole.scheduled(whole.build_algorithm(task, initial_weights))
+        return whole.scheduled(kept_optimizers.build(whole.algorithm, task, initial_weights))
 
     def _configured(self, task: Any, hparams: Mapping[str, Any]) -> RunConfig:
         """Returns the configuration of the runs of a setting."""

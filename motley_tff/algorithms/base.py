@@ -89,10 +89,10 @@ class TrainingAlgorithm:
         """
         if any(task.model.is_statistic):
             name = next(itertools.compress(task.model.names, task.model.is_statistic))
-            silos = f"for silos, {errors.name('algorithm')}=fedbn"
+            silos = f"on silos {errors.name('algorithm')}=fedbn"
             advice = f"take GroupNormalization for BatchNormalization, or {silos}"
-            expected = f"weights that are all trained, as {self.card.name} averages all"
-            raise UserError(errors.name("model"), name, expected, advice)
+            expected = f"weights that are all trained, not {name}, as {self.card.name} averages all"
+            raise UserError(errors.name("model"), None, expected, advice)
         return (True,) * len(task.model.shapes)
 
     def personalization(self, task: Task, built: Algorithm) -> Personalization | None:

@@ -38,15 +38,15 @@ class MovingFedAvg(fedavg.FedAvg):
 
     def trained_layers(self, task: Task) -> tuple[bool, ...]:
         """Returns all but moving statistics, which no gradient trains."""
-        is_statistic = task.model.is_statistic or (False,) * len(task.model.shapes)
-        return tuple(not moves for moves in is_statistic)
+        is_statistic = task.model.is_statistic
+        return tuple(not moves for moves in is_statistic) or (True,) * len(task.model.shapes)
 
     def client_work(self, task: Task) -> ClientWork:
         """Returns FedAvg's work, in which each batch moves the statistics."""
         work, is_statistic = super().client_work(task), task.model.is_statistic
+        (pass_,) = work.passes
         if not is_statistic:
             return work
-        (pass_,) = work.passes
 
         def step(client: fedavg.FedAvgClient, batch: Batch) -> fedavg.FedAvgClient:
             with functional_model.new_statistics() as moved:
@@ -81,8 +81,7 @@ class FedBn(MovingFedAvg):
 
     def probe(self) -> fedavg.FedAvg:
         """Returns what it is of one silo alone."""
-        fields = (getattr(self, field.name) for field in dataclasses.fields(MovingFedAvg))
-        return MovingFedAvg(*fields)
+        return MovingFedAvg(*vars(super().probe()).values())
 
     def build(self, task: Task, initial_weights: Weights) -> Algorithm:
         """Returns FedBN; a silo's state is its norms, the server shares the others. UserError as

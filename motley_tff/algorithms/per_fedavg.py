@@ -37,8 +37,7 @@ class PerFedAvg(SiloAlgorithm):
         "per_fedavg",
         "Per-FedAvg",
         ("finetuning_trainer", "mtl_trainer"),
-        "a global model that is good after adaptation, by default at a tenth of the clients' rate, "
-        "for the number of epochs that is best on validation data",
+        "a global model that adapts well, by default at a tenth of the clients' rate",
         takes_rows=True,
     )
     # Adapting at the rate of training leaves a global model that is of little use by itself.

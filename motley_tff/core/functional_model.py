@@ -34,8 +34,8 @@ _new_statistics: contextvars.ContextVar[list[Any] | None] = contextvars.ContextV
 
 @contextlib.contextmanager
 def new_statistics() -> Iterator[list[Any]]:
-    """Yields a list, to which a model that is trained on a batch inside appends what becomes of its
-    moving statistics, in creation order; none of a model without any.
+    """Yields a list to which a model that trains on a batch inside appends its moving statistics,
+    as they then are, in creation order.
     """
     collected: list[Any] = []
     token = _new_statistics.set(collected)
@@ -228,8 +228,8 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
       example_input: A batch of inputs of the right shapes and types.
 
     Raises:
-      ValueError: If the model's `non_trainable_variables` are any (batch statistics, say, unless it
-        answers for them as `new_statistics`), or it was built before its first call.
+      ValueError: If the model has `non_trainable_variables` (moving statistics, too, unless it
+        leaves them out there and has `new_statistics`), or was built before its first call.
     """
     initializers: list[Any] = []
     is_statistic: list[bool] = []
@@ -267,9 +267,7 @@ def from_keras(build: Callable[[], tf.keras.Model], example_input: Any) -> Funct
 
 
 def _is_weight(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a variable is to be one of a model's weights, by its creator's arguments: Keras also
-    makes counters, which are integers.
-    """
+    # Keras also makes counters, which are integers.
     return kwargs.get("trainable", True) or kwargs.get("dtype") == tf.float32
 
 

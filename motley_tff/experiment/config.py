@@ -18,7 +18,6 @@ from motley_tff.algorithms import (
     KnnPer,
     OptimizerConfig,
     attacks,
-    kept_optimizers,
     rate_schedules,
 )
 from motley_tff.algorithms.card import Training, name_of
@@ -326,12 +325,6 @@ class RunConfig:
             prefix = f"{name}." if isinstance(value, dict) else ""
             settings |= {f"{prefix}{key}": plain(part) for key, part in parts.items()}
         return settings
-
-    def build_algorithm(self, task: Task, initial_weights: Any) -> algorithm_lib.Algorithm:
-        """Returns the algorithm from these first weights, whose silos keep what they are to."""
-        built = self.algorithm.build(task, initial_weights)
-        keeps = self.algorithm.keep_optimizer_state and self.algorithm.is_personalized
-        return kept_optimizers.keeping(built, task) if keeps else built
 
     def build_personalization(
         self, task: Task, built: algorithm_lib.Algorithm

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from motley_tff import algorithms, commandline
-from motley_tff.algorithms import attacks, stragglers
+from motley_tff.algorithms import attacks, kept_optimizers, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
 from motley_tff.core import algorithm as algorithm_lib, cores, options, partition, robust_mean
 from motley_tff.core.errors import UserError
@@ -96,7 +96,7 @@ def run(
                 )
             start = {"sha256": _digest(weights)}
             directory.check_same("initial_weights", start, "initial weights")
-            built = config.build_algorithm(task, weights)
+            built = kept_optimizers.build(config.algorithm, task, weights)
             personalization = config.build_personalization(task, built)
             directory.write_record(initial_weights=start, candidates=personalization.candidates)
             attacked = attacks.attacked(built, task, config.attack, config.loop.base_random_seed)

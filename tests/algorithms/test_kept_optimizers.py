@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 from motley_tff import algorithms
-from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig
+from motley_tff.algorithms import FedAvg, HypCluster, OptimizerConfig, kept_optimizers
 from motley_tff.core import learning
-from motley_tff.experiment.config import RunConfig
 from tests import toy
 from tests.contracts import registry
 from tests.errors import refused
@@ -25,7 +24,7 @@ def _built(task, kind=FedAvg, keeps=True, client=_HEAVY, **own):
     if issubclass(kind, algorithms.personal_training.SiloAlgorithm):
         own.setdefault("personal_optimizer", client)
     params = kind(client, _SERVER, train_batch_size=100, keep_optimizer_state=keeps, **own)
-    return RunConfig(params).build_algorithm(task, task.model.initial_weights(0))
+    return kept_optimizers.build(params, task, task.model.initial_weights(0))
 
 
 def _steps(numbers, rate=_RATE):
@@ -159,5 +158,5 @@ def test_what_is_refused():
     _built(silos, algorithms.Local, client=plain, personal_optimizer=_ADAM)
     clusters = HypCluster(_HEAVY, _SERVER, keep_optimizer_state=True, num_clusters=2)
     models = [silos.model.initial_weights(0)] * 2
-    with refused("keep_optimizer_state", True, "one model a silo"):
-        RunConfig(clusters).build_algorithm(silos, models)
+    with refused("keep_optimizer_state", True, "one model for each silo"):
+        kept_optimizers.build(clusters, silos, models)

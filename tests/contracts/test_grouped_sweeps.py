@@ -35,6 +35,11 @@ OF_ALGORITHM = {
     "fedrep": {"head_epochs": "1"},
     "pfedme": {"inner_steps": "2"},
     "mocha": {"total_rounds": "2"},
+    "ditto": {
+        "total_rounds": "2",
+        "personal_optimizer": "momentum",
+        "keep_optimizer_state": "true",
+    },
 }
 KINDS = {n: kind for n, kind in algorithms.TRAINING.items() if kind.card.can_be_grouped}
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from motley_tff import algorithms
+from motley_tff.algorithms import kept_optimizers
 from motley_tff.core import partition
 from motley_tff.core.errors import UserError
 from motley_tff.experiment import defaults, warm_start
@@ -66,7 +67,7 @@ class _Numbers:
         weights = task.model.initial_weights(0)
         if isinstance(algorithm, algorithms.HypCluster):
             weights = warm_start.random_models(task, 0, algorithm.num_clusters)
-        return self._config.build_algorithm(task, weights)
+        return kept_optimizers.build(algorithm, task, weights)
 
     @functools.cached_property
     def _trained(self):
