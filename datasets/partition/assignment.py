@@ -125,8 +125,8 @@ def _devices(
     by_client: Mapping[str, np.ndarray],
     options: DataOptions,
     by_time: bool,
-    labels: np.ndarray | None,
-    facts: Mapping[str, Any] | None,
+    labels: Any,
+    facts: Any,
 ) -> Assignment:
     sizes = {i: len(rows) for i, rows in by_client.items()}
     split = splits.published_or_proportional(sizes, options=options, facts=facts)
@@ -142,10 +142,7 @@ def _devices(
 
 
 def _silos(
-    by_client: Mapping[str, np.ndarray],
-    options: DataOptions,
-    by_time: bool,
-    labels: np.ndarray | None,
+    by_client: Mapping[str, np.ndarray], options: DataOptions, by_time: bool, labels: Any
 ) -> Assignment:
     clients = {}
     for client_id, rows in by_client.items():

@@ -122,7 +122,7 @@ def split_named(
     members: dict[str, Sequence[str]] = dict(named)
     for split, count in zip(held_out.SPLITS, proportional_counts(len(rest)), strict=True):
         if split not in named:
-            before = rest[:count] if published is None else published[split]
+            before = set(rest[:count] if published is None else published[split])
             members[split] = [i for i in rest if i in before]
             if not members[split]:
                 problem = f"none of the {len(before)} published {split} clients left"
