@@ -225,7 +225,8 @@ def run_whole(
         settings = _settings(config, whole, task)
         # Runs of before did not say their data's options.
         before = {"data": settings["data"]}
-        raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": ()}
+        others = () if config.backend.dp_epsilon is None else ("dp_epsilon",)
+        raisable: dict[str, tuple[str, ...]] = {"loop.total_rounds": others}
         followers = functools.partial(_followers, whole, is_after_the_last)
         directory = run_directory.RunDirectory(
             root, experiment_name, settings, before, raisable, "motley_tff.run", followers

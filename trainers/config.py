@@ -26,8 +26,8 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
-# Where given, shares of --total_rounds.
-_SHARES_OF_ROUNDS = ("warmstart_fraction", "balance")
+# Where given, these depend on --total_rounds.
+_OF_ALL_ROUNDS = ("warmstart_fraction", "balance", "dp_epsilon")
 # Generators have models of their own, and their nets are not personalized.
 _NOT_OF_GENERATORS = (
     "model", "model_sizes", "evaluate_ood", "personalization_fraction", "metrics", "tuning_metric",
@@ -75,7 +75,7 @@ def read(trainer: str) -> Config:
     if generator is not None:  # Its betas depend on which it is.
         client = whole.algorithm.client_optimizer
         stands_for |= {f"client_{client.name}_{n}": v for n, v in client.parameters.items()}
-    shares = tuple(name for name in _SHARES_OF_ROUNDS if name in FLAGS and FLAGS[name].value)
+    dependent = tuple(name for name in _OF_ALL_ROUNDS if name in FLAGS and FLAGS[name].value)
     decides = {**deciding_flags(trainer), "setting": data.setting}  # Perhaps the trainer's.
     return Config(
         data=data,
@@ -85,7 +85,7 @@ def read(trainer: str) -> Config:
         deciding_flags=_filled_in(decides, stands_for),
         default_flags=_filled_in({name: FLAGS[name].default for name in decides}, stands_for),
         selects_round=_selects_round(experiment, setting),
-        raisable={"total_rounds": shares},
+        raisable={"total_rounds": dependent},
         generator=generator,
     )
 

@@ -212,6 +212,15 @@ def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section
     return page.Section("runs", "Runs", note + table)
 
 
+def _epsilon(run: runs.ReportedRun) -> dict[str, str]:
+    """Returns what `summary.csv` has of a run with a private mean."""
+    summary = run.reported("summary")
+    if summary is None or "epsilon" not in summary:
+        return {}
+    epsilon = float(summary["epsilon"].iloc[0])
+    return {"Epsilon, replacing one client": f"{epsilon:.4g}" if np.isfinite(epsilon) else "none"}
+
+
 def _run_row(label: str, run: runs.ReportedRun) -> dict[str, Any]:
     mean = statistics.mean(run.values, "personalized")
     return {
@@ -222,5 +231,6 @@ def _run_row(label: str, run: runs.ReportedRun) -> dict[str, Any]:
         "Test clients": len(run.values.client_ids),
         "Mean": f"{mean:.5g}" if np.isfinite(mean) else "diverged",
         "% hurt": f"{hurt_lib.pct_clients_hurt(run.values):.1f}",
+        **_epsilon(run),
         "Directory": run.path,
     }

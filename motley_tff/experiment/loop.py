@@ -14,7 +14,7 @@ from motley_tff.experiment import schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress, Silent
-from motley_tff.experiment.recorder import Recorder, WriteScalars
+from motley_tff.experiment.recorder import CountEpsilon, Recorder, WriteScalars
 from motley_tff.experiment.round_evaluator import RoundEvaluator
 from motley_tff.experiment.run_directory import RunDirectory
 
@@ -73,6 +73,7 @@ def run(
     progress: Progress | None = None,
     bytes_before: Bytes = NO_BYTES,
     write_scalars: WriteScalars | None = None,
+    epsilon: CountEpsilon | None = None,
 ) -> None:
     """Trains and evaluates to the end, from the last checkpoint if there is one.
 
@@ -82,10 +83,11 @@ def run(
       bytes_before: What was communicated before the first round, in a warm start.
       write_scalars: Called with `{name: mean}` and the round's number, after each round and after
         each evaluation.
+      epsilon: What a run with a private mean has spent after so many rounds.
     """
     progress = progress or Silent()
     recorder = Recorder(
-        config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars
+        config, task, algorithm, directory, algorithm_name, bytes_before, write_scalars, epsilon
     )
     process = backend.training(task, algorithm)
     clients = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)

@@ -24,6 +24,8 @@ from motley_tff.tables import columns
 
 # ({name: mean}, round) -> scalars for TensorBoard
 WriteScalars = Callable[[Mapping[str, float], int], None]
+# rounds -> epsilon, None where there is no number
+CountEpsilon = Callable[[int], float | None]
 
 
 def round_cells(result: base.RoundResult, sent: Bytes, largest: Bytes) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class Recorder:
         algorithm_name: str,
         bytes_before: Bytes,
         write_scalars: WriteScalars | None = None,
+        epsilon: CountEpsilon | None = None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._directory, self._bytes_before = directory, bytes_before
@@ -69,6 +72,7 @@ class Recorder:
             "algorithm": algorithm_name,
             "base_random_seed": config.base_random_seed,
         }
+        self._epsilon = epsilon
         self._round_rows: list[dict[str, Any]] = []
         self._writer = futures.ThreadPoolExecutor(max_workers=1)
         self._written: futures.Future[int] | None = None
@@ -116,9 +120,14 @@ class Recorder:
                 **{f"train_{n}": result.means[n] for n in ("loss", self._task.metric.name)},
                 **{name: result.means[name] for name in self._algorithm.shares},
                 **round_cells(result, *self._sent(result)),
+                **self._spent(result.number),
             })  # fmt: skip
             means = {f"train/{name}": mean for name, mean in result.means.items()}
             self._write_scalars(means, result.number)
+
+    def _spent(self, number: int) -> dict[str, float | None]:
+        """Returns the cell of a private mean's epsilon after a round; none with other means."""
+        return {} if self._epsilon is None else {"epsilon": self._epsilon(number)}
 
     def _sent(self, result: base.RoundResult) -> tuple[Bytes, Bytes]:
         """Returns what a round's clients were sent and sent back, and the most that one was."""
@@ -139,10 +148,14 @@ class Recorder:
 
     def _flush_rounds(self) -> None:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
-        names = columns.names("rounds", metric=[self._task.metric.name], i=clusters)
+        private = [""] if self._epsilon else []
+        names = columns.names(
+            "rounds", metric=[self._task.metric.name], i=clusters, private=private
+        )
         rows = self._round_rows
         with signals.delay():  # Cut in two, rows would be lost, or written twice.
-            csv_files.append(self._directory.table("rounds"), names, rows, columns.OPTIONAL)
+            path = self._directory.table("rounds")
+            csv_files.append(path, names, rows, columns.OPTIONAL, columns.LATER)
             self._round_rows = []
 
     def checkpoint(self, trained: Trained) -> None:
@@ -164,7 +177,7 @@ class Recorder:
         down = before.down + sum(int(row["bytes_down"]) for row in rounds)
         up = before.up + sum(int(row["bytes_up"]) for row in rounds)
         for row in tables["summary"]:
-            row |= {"bytes_down_total": down, "bytes_up_total": up}
+            row |= {"bytes_down_total": down, "bytes_up_total": up, **self._spent(number)}
         self._written = self._writer.submit(self._write_evaluation, tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")
@@ -203,7 +216,7 @@ class Recorder:
             bool(self._config.evaluation.ood_examples),
             self._task.exports_scores,
             [metric.name for metric in self._task.summarized],
-        )
+        ) | {"private": [""] if self._epsilon else []}
         for name in columns.EVALUATION_TABLES:
             names = columns.names(name, **placeholders)
             keys_of_table = {key: value for key, value in keys.items() if key in names}
