@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from launch.report import building, runs
 from motley_tff.backends import sequential
 from motley_tff.core.privacy import Mechanism
 from motley_tff.experiment import rate_probe, runner
@@ -58,6 +59,9 @@ def test_epsilon_is_in_all_tables(train, tmp_path, capsys):
         "replacing one client", "all clients in every round",
     )  # fmt: skip
     assert (record["noise_multiplier"], record["noise_per_replacement"]) == (0.25, 0.125)
+    (run,) = runs.find([str(folder)]).runs
+    reported = building._run_row("x", run)["Epsilon, replacing one client"]
+    assert reported.startswith(f"{record['epsilon']:.4g} at delta 0.299 (dp-accounting")
     said = capsys.readouterr().out
     assert f"epsilon {record['epsilon']:.4g} at delta 0.299, replacing one client of 3" in said
 
@@ -121,6 +125,8 @@ def test_no_number_and_why(train, tmp_path, capsys, flags, reason):
     assert _record(folder)["epsilon"] is None
     assert reason in _record(folder)["reason"]
     assert f"no epsilon, as {_record(folder)['reason']}" in capsys.readouterr().out
+    (run,) = runs.find([str(folder)]).runs
+    assert reason in building._run_row("x", run)["Epsilon, replacing one client"]
     assert _epsilons(folder) == [""]
     assert set(_epsilons(folder, "summary")) == {""}
 
