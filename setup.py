@@ -30,6 +30,7 @@ COMMANDS = [
 REQUIREMENTS = [
     "absl-py",
     "defusedxml",
+    "dp-accounting",
     "grpcio",
     "h5py",
     "ijson",

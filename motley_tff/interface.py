@@ -239,6 +239,7 @@ def run_whole(
         before = {"data": settings["data"], "algorithm.keep_optimizer_state": False}
         of_all = [*algorithm.schedules_of_all_rounds]
         of_all += ["stop_after"] if config.loop.stop_after else []
+        of_all += [] if config.backend.dp_epsilon is None else ["dp_epsilon"]
         raisable = {"loop.total_rounds": tuple(of_all)}
         followers = functools.partial(_followers, whole, is_after_the_last)
         directory = run_directory.RunDirectory(

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motley_tff.experiment import run_directory, summaries
+from motley_tff.experiment import accounting, run_directory, summaries
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files, text_tables
 from motley_tff.tables import columns
@@ -31,6 +31,10 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     constants = _constants(record, rows)
     (test,) = (row for row in rows if row["split"] == "test")
     lines = sentences.chosen_rates(record.get(run_directory.RATES, {}))
+    counted = record.get(accounting.KEY, {})
+    if counted and settings.selects_round:
+        counted = {"reason": "the silos that train chose the round, without noise"}
+    lines += sentences.privacy(counted, "" if "reason" in counted else test.get("epsilon", ""))
     lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
     lines += sentences.nothing_to_choose_by(rows, record.get("tuning_metric"))

@@ -26,8 +26,8 @@ FLAGS = flags.FLAGS
 _NOT_PART_OF_AN_EXPERIMENT = frozenset(
     {"root_output_dir", "experiment_name", "data_dir", "data_file", "tensorboard", "tff_workers"}
 )
-# What depends on --total_rounds where it is given: shares of it, and whose models are kept.
-_OF_ALL_ROUNDS = ("warmstart_fraction", "balance", "stop_after")
+# What depends on --total_rounds where it is given: shares of it, whose models are kept, the noise.
+_OF_ALL_ROUNDS = ("warmstart_fraction", "balance", "stop_after", "dp_epsilon")
 # Generators have models of their own, and their nets are not personalized.
 _NOT_OF_GENERATORS = (
     "model", "model_sizes", "evaluate_ood", "personalization_fraction", "metrics", "tuning_metric",

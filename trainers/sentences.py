@@ -74,6 +74,23 @@ def chosen_rates(chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def privacy(counted: Mapping[str, Any], number: str) -> list[str]:
+    """Returns a sentence on the epsilon of a run with a private mean, by `run.json`'s account and
+    the cell of `summary.csv`; see `core.privacy`.
+    """
+    if not counted:
+        return []
+    if not number:
+        return [f"no epsilon, as {counted['reason']}"]
+    return [
+        f"epsilon {float(number):.4g} at delta {counted['delta']:.3g}, {counted['relation']} of "
+        f"{counted['clients']:,}: of the global models of all rounds ({counted['sampling']}; noise "
+        f"{counted['noise_multiplier']:.4g} times the clipping norm, "
+        f"{counted['noise_per_replacement']:.4g} times what a replacement changes; "
+        f"{counted['accountant']}). Losses and scores in the tables have no noise"
+    ]
+
+
 def values_that_do_not_exist(rows: _Rows) -> list[str]:
     """Returns a warning for clients without a score, and for models that diverged, of each row of
     `summary.csv` that has some.

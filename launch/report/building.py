@@ -1,5 +1,6 @@
 """From paths to a folder with figures, tables and the page."""
 
+import json
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,10 +23,12 @@ from launch.report import (
 )
 from motley_tff.core import errors
 from motley_tff.core.errors import UserError
+from motley_tff.experiment import accounting
 from motley_tff.files import csv_files
 from motley_tff.metrics import hurt as hurt_lib, statistics
 
 _PICTURES = "scores of their pictures, which motley_generative makes; the nets' own are none"
+_EPSILON = "Epsilon, replacing one client"
 # Whoever gives hundreds of runs is told of these.
 _MAX_LISTED_RUNS = 200
 
@@ -212,6 +215,18 @@ def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section
     return page.Section("runs", "Runs", note + table)
 
 
+def _epsilon(run: runs.ReportedRun) -> dict[str, str]:
+    """Returns what a run with a private mean says of its reported round."""
+    record, summary = run.path / "run.json", run.reported("summary")
+    if summary is None or "epsilon" not in summary or not record.exists():
+        return {}
+    counted = json.loads(record.read_text(encoding="utf-8"))[accounting.KEY]
+    if "reason" in counted:
+        return {_EPSILON: f"none, as {counted['reason']}"}
+    epsilon = summary["epsilon"].iloc[0]
+    return {_EPSILON: f"{epsilon:.4g} at delta {counted['delta']:.3g} ({counted['accountant']})"}
+
+
 def _run_row(label: str, run: runs.ReportedRun) -> dict[str, Any]:
     mean = statistics.mean(run.values, "personalized")
     return {
@@ -222,5 +237,6 @@ def _run_row(label: str, run: runs.ReportedRun) -> dict[str, Any]:
         "Test clients": len(run.values.client_ids),
         "Mean": f"{mean:.5g}" if np.isfinite(mean) else "diverged",
         "% hurt": f"{hurt_lib.pct_clients_hurt(run.values):.1f}",
+        **_epsilon(run),
         "Directory": run.path,
     }

@@ -25,6 +25,11 @@ _COUNT_NOISE = 0.05
 _MOST = Fraction(99, 1000)
 
 
+def most_noise(clients_per_round: int) -> float:
+    """Returns the largest noise multiplier that so many clients allow."""
+    return float(_MOST * clients_per_round)
+
+
 def added_noise(noise_multiplier: float, clients_per_round: int) -> float:
     """Returns z', the noise of the sum of a round's updates as a multiple of the clipping norm.
 
@@ -37,7 +42,7 @@ def added_noise(noise_multiplier: float, clients_per_round: int) -> float:
         of_count = 2 * (_COUNT_NOISE * clients_per_round)
         return (noise_multiplier**-2 - of_count**-2) ** -0.5
     # Rounded to three digits it might be above the border.
-    most = f"{float(_MOST * clients_per_round):.12g}"
+    most = f"{most_noise(clients_per_round):.12g}"
     name = errors.name("dp_noise_multiplier")
     expected = f"at most {most} with {clients_per_round} clients a round, as their norm has noise"
     advice = f"give {name}={most}, or train with at least {least:,} clients a round"

@@ -22,9 +22,9 @@ from motley_tff.algorithms import (
 )
 from motley_tff.algorithms.card import Training, name_of
 from motley_tff.backends.tff import targets
-from motley_tff.core import algorithm as algorithm_lib, errors, options, private_mean
+from motley_tff.core import algorithm as algorithm_lib, errors, options, privacy, private_mean
 from motley_tff.core.errors import UserError
-from motley_tff.core.options import ABOVE_0, MAX_RATE, option
+from motley_tff.core.options import ABOVE_0, BELOW_1, MAX_RATE, option
 from motley_tff.core.task import Task
 from motley_tff.evaluation.config import EvaluationConfig
 
@@ -142,6 +142,20 @@ class BackendConfig:
         "the updates: run.json says how much",
         owners=(private_mean.NAME,),
     )
+    dp_epsilon: float | None = option(
+        None,
+        "In place of that noise: the epsilon of all rounds, replacing one client; the least noise "
+        "that gives it is taken",
+        lower=ABOVE_0,
+        owners=(private_mean.NAME,),
+    )
+    dp_delta: float | None = option(
+        None,
+        "The delta that epsilon is at; if it is not given, 1 / training clients^1.1",
+        lower=privacy.MIN_DELTA,
+        upper=BELOW_1,
+        owners=(private_mean.NAME,),
+    )
     trim_share: float = option(
         0.1,
         "Share of the cohort left out at either end, below 0.5",
@@ -168,12 +182,20 @@ class BackendConfig:
         if self.tff_workers and self.name not in ("auto", "tff"):
             name = options.name_of(self, "tff_workers")
             raise UserError(options.name_of(self, "name"), self.name, f"tff or auto with {name}")
+        noise, default = self.dp_noise_multiplier, BackendConfig().dp_noise_multiplier
+        if self.dp_epsilon is not None and noise != default:
+            name = options.name_of(self, "dp_noise_multiplier")
+            expected = (
+                f"no {options.name_of(self, 'dp_epsilon')} beside it, which decides the noise"
+            )
+            raise UserError(name, noise, expected, "leave one of them out")
 
     def added_noise(self, clients_per_round: int) -> float | None:
         """Returns the noise of a round's sum as a multiple of the clipping norm, None without any
-        of either; UserError if it is too much for so few clients.
+        of either, or as long as `dp_epsilon` decides it; UserError if it is too much for so few
+        clients.
         """
-        if self.aggregator != private_mean.NAME:
+        if self.aggregator != private_mean.NAME or self.dp_epsilon is not None:
             return None
         return private_mean.added_noise(self.dp_noise_multiplier, clients_per_round)
 

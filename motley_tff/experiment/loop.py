@@ -14,7 +14,7 @@ from motley_tff.experiment import schedule
 from motley_tff.experiment.checkpoints import Trained
 from motley_tff.experiment.config import LoopConfig
 from motley_tff.experiment.progress import Progress, Silent
-from motley_tff.experiment.recorder import Recorder, WriteScalars
+from motley_tff.experiment.recorder import CountEpsilon, Recorder, WriteScalars
 from motley_tff.experiment.round_evaluator import RoundEvaluator
 from motley_tff.experiment.run_directory import RunDirectory
 
@@ -75,6 +75,7 @@ def run(
     progress: Progress | None = None,
     bytes_before: Bytes = NO_BYTES,
     write_scalars: WriteScalars | None = None,
+    epsilon: CountEpsilon | None = None,
 ) -> None:
     """Trains and evaluates to the end, from the last checkpoint if there is one.
 
@@ -84,11 +85,20 @@ def run(
       bytes_before: What was communicated before the first round, in a warm start.
       write_scalars: Called with `{name: mean}` and the round's number, after each round and after
         each evaluation.
+      epsilon: What a run with a private mean has spent after so many rounds.
     """
     progress = progress or Silent()
     process = backend.training(task, algorithm)
     recorder = Recorder(
-        config, task, algorithm, process, directory, algorithm_name, bytes_before, write_scalars
+        config,
+        task,
+        algorithm,
+        process,
+        directory,
+        algorithm_name,
+        bytes_before,
+        write_scalars,
+        epsilon,
     )
     clients = Evaluator(config.evaluation, backend, task, personalization, config.base_random_seed)
     evaluator = RoundEvaluator(

@@ -24,6 +24,8 @@ from motley_tff.tables import columns
 
 # ({name: mean}, round) -> scalars for TensorBoard
 WriteScalars = Callable[[Mapping[str, float], int], None]
+# rounds -> epsilon, None where there is no number
+CountEpsilon = Callable[[int], float | None]
 
 
 def round_cells(result: base.RoundResult, sent: Bytes, largest: Bytes) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class Recorder:
         algorithm_name: str,
         bytes_before: Bytes,
         write_scalars: WriteScalars | None = None,
+        epsilon: CountEpsilon | None = None,
     ):
         self._config, self._task, self._algorithm = config, task, algorithm
         self._process = process
@@ -71,6 +74,7 @@ class Recorder:
             "algorithm": algorithm_name,
             "base_random_seed": config.base_random_seed,
         }
+        self._epsilon = epsilon
         self._round_rows: list[dict[str, Any]] = []
         self._writer = futures.ThreadPoolExecutor(max_workers=1)
         self._written: futures.Future[int] | None = None
@@ -128,9 +132,14 @@ class Recorder:
                 **{name: result.means[name] for name in self._algorithm.shares},
                 **round_cells(result, *self._sent(result)),
                 **(self._algorithm.rates(result.number) if self._algorithm.rates else {}),
+                **self._spent(result.number),
             })  # fmt: skip
             means = {f"train/{name}": mean for name, mean in result.means.items()}
             self._write_scalars(means, result.number)
+
+    def _spent(self, number: int) -> dict[str, float | None]:
+        """Returns the cell of a private mean's epsilon after a round; none with other means."""
+        return {} if self._epsilon is None else {"epsilon": self._epsilon(number)}
 
     def _sent(self, result: base.RoundResult) -> tuple[Bytes, Bytes]:
         """Returns what a round's clients were sent and sent back, and the most that one was."""
@@ -152,11 +161,15 @@ class Recorder:
     def _flush_rounds(self) -> None:
         clusters = [share.split("_")[1] for share in self._algorithm.shares]
         schedule_ = [""] if self._algorithm.rates else []
+        private = [""] if self._epsilon else []
         metric = [self._task.metric.name]
-        names = columns.names("rounds", metric=metric, i=clusters, schedule=schedule_)
+        names = columns.names(
+            "rounds", metric=metric, i=clusters, schedule=schedule_, private=private
+        )
         rows = self._round_rows
         with signals.delay():  # Cut in two, rows would be lost, or written twice.
-            csv_files.append(self._directory.table("rounds"), names, rows, columns.OPTIONAL)
+            path = self._directory.table("rounds")
+            csv_files.append(path, names, rows, columns.OPTIONAL, columns.LATER)
             self._round_rows = []
 
     def checkpoint(self, trained: Trained) -> None:
@@ -181,7 +194,7 @@ class Recorder:
         down = before.down + sum(int(row["bytes_down"]) for row in rounds)
         up = before.up + sum(int(row["bytes_up"]) for row in rounds)
         for row in tables["summary"]:
-            row |= {"bytes_down_total": down, "bytes_up_total": up}
+            row |= {"bytes_down_total": down, "bytes_up_total": up, **self._spent(number)}
             texts = {name: csv_files.cell(value) for name, value in row.items()}
             self._summary.append({**texts, "round": str(number)})
         # Before the summary, without which the evaluation is made again.
@@ -227,7 +240,7 @@ class Recorder:
             bool(self._config.evaluation.ood_examples),
             self._task.exports_scores,
             [metric.name for metric in self._task.summarized],
-        )
+        ) | {"private": [""] if self._epsilon else []}
         for name in columns.EVALUATION_TABLES:
             names = columns.names(name, **placeholders)
             keys_of_table = {key: value for key, value in keys.items() if key in names}

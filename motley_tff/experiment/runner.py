@@ -15,12 +15,21 @@ import tensorflow as tf
 from motley_tff import algorithms, commandline
 from motley_tff.algorithms import attacks, kept_optimizers, stragglers
 from motley_tff.backends import base, choice, sequential, vectorized
-from motley_tff.core import algorithm as algorithm_lib, cores, options, partition, robust_mean
+from motley_tff.core import (
+    algorithm as algorithm_lib,
+    cores,
+    options,
+    partition,
+    private_mean,
+    robust_mean,
+)
 from motley_tff.core.errors import UserError
 from motley_tff.core.lazy import tff
 from motley_tff.core.task import Task
 from motley_tff.evaluation import acceptance, further_metrics
 from motley_tff.experiment import (
+    accounting,
+    checkpoints,
     constant_prediction,
     defaults,
     loop as loop_lib,
@@ -66,11 +75,15 @@ def run(
     warn_of_omissions(task, warn)
     loop = _fit_cohort(task, config.loop, warn)
     _warn_of_plain_mean(task, config.backend, loop, warn)
-    noise = config.backend.added_noise(loop.clients_per_train_round or len(task.train))
+    cohort = loop.clients_per_train_round or len(task.train)
+    config.backend.added_noise(cohort)  # Refuses too much before a rate is tried.
     check_config(loop, task)
     config.algorithm.trained_layers(task)  # Which FedBABU refuses where all layers are the last.
     models = _initial_models(task, config)
+    accounting.check_rates(config, rate_probe.rate_free(config))
     config, rates = _chosen_rates(task, config, directory, reporter)
+    config, counted = _accounting(task, config, loop, models, rates, directory)
+    noise = config.backend.added_noise(cohort)
     with _open_backend(task, config.backend, loop, warn) as (backend, reason):
         directory.write_record(
             status="running",
@@ -84,6 +97,7 @@ def run(
             constant_prediction=constant_prediction.scores(task),
             own_constant_prediction=constant_prediction.own_scores(task),
             **({} if noise is None else {"dp_added_noise": noise}),
+            **({} if counted is None else {accounting.KEY: counted.facts(loop.total_rounds)}),
             configuration=dataclasses.replace(config, loop=loop).settings(),
             **({run_directory.RATES: rates} if rates else {}),
             **facts,
@@ -104,6 +118,7 @@ def run(
             loop_lib.run(
                 loop, task, config.scheduled(slowed), personalization, backend, directory,
                 config.algorithm_name, reporter, sent, _scalar_writer(config, directory),
+                counted.epsilon if counted else None,
             )  # fmt: skip
         except BaseException as error:
             with contextlib.suppress(UserError):  # On a full disk, say.
@@ -132,6 +147,26 @@ def _chosen_rates(
         config = defaults.resolve(chosen, task.setting, len(task.train))
         config.check()
     return config, rates
+
+
+def _accounting(
+    task: Task,
+    config: RunConfig,
+    loop: LoopConfig,
+    models: Any,
+    rates: Mapping[str, Any],
+    directory: run_directory.RunDirectory,
+) -> tuple[RunConfig, accounting.Accounting | None]:
+    """Returns (the configuration with its noise, what is counted of its privacy, if it is)."""
+    if config.backend.aggregator != private_mean.NAME:
+        return config, None
+    built, labels = None, tuple[str, ...]()
+    if config.algorithm.num_models is None:
+        built = config.algorithm.build(task, models)
+        labels = config.build_personalization(task, built).candidates
+    config, counted = accounting.of_run(task, config, loop, built, labels, bool(rates))
+    saved = checkpoints.rounds(directory.checkpoints)
+    return config, counted.resumed(directory.record, max(saved, default=0))
 
 
 def prepared(task: Task, config: RunConfig) -> Task:

@@ -98,7 +98,7 @@ LATER = (
     "num_unscored", "num_diverged", "baseline_num_diverged", "diverged_candidates", "delta_se",
     "num_gained", "num_lost", "baseline_half", "delta_half", "probability_hurt",
     "pct_hurt_by_chance", "pct_truly_hurt", "pct_truly_hurt_low", "pct_truly_hurt_high",
-    "num_surely_hurt", "hurt_margin",
+    "num_surely_hurt", "hurt_margin", "epsilon",
 )  # fmt: skip
 OPTIONAL = frozenset(
     column.name.partition("<")[0]
@@ -111,8 +111,8 @@ OPTIONAL = frozenset(
 def names(table: str, **values: Sequence[str]) -> tuple[str, ...]:
     """Returns a table's columns, in the order of the file; `values` are `placeholder=its values`.
 
-    One without values stands for no column. `ood`, `scores`, `tuning` and `schedule` are there or
-    not: their one value is "".
+    One without values stands for no column. `ood`, `scores`, `tuning`, `schedule` and `private` are
+    there or not: their one value is "".
     """
     in_order: list[str] = []
     for key, group in itertools.groupby(TABLES[table].columns, lambda column: column.placeholder):
@@ -160,7 +160,7 @@ def find(table: str, name: str) -> Column | None:
 
 def _shown(column: Column) -> str:
     """Returns a name without the placeholders that stand for nothing."""
-    return re.sub("<ood>|<scores>|<tuning>|<schedule>", "", column.name)
+    return re.sub("<ood>|<scores>|<tuning>|<schedule>|<private>", "", column.name)
 
 
 def documentation() -> str:

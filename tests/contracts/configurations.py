@@ -54,7 +54,14 @@ _BESIDE: dict[str, dict[str, Any]] = {
         "algorithm.server_optimizer": OptimizerConfig("adam", 1.0),
     },
     "backend.trim_share": {"backend.aggregator": "trimmed_mean"},
-    "backend.dp_noise_multiplier": {"backend.aggregator": "differentially_private"},
+    **{
+        f"backend.dp_{name}": {"backend.aggregator": "differentially_private"}
+        for name in ("noise_multiplier", "epsilon")
+    },
+    "backend.dp_delta": {
+        "backend.aggregator": "differentially_private",
+        "backend.dp_noise_multiplier": 0.125,
+    },
     "algorithm.balance_rounds": {"algorithm.balance": 20.0},
     **{
         f"algorithm.{name}": {f"algorithm.{side}_schedule": "exponential"}
@@ -84,6 +91,8 @@ _SMALL = {
 # Values that no type tells.
 _VALUES: dict[str, Any] = {
     "dp_noise_multiplier": 0.125,
+    "dp_epsilon": 300.0,
+    "dp_delta": 0.25,
     "acceptance": ("min_examples:3",),
     "tff_workers": ("localhost:4711",),
     "initial_models": ("some/run.npz",),

@@ -128,6 +128,7 @@ SHOWN_ELSEWHERE = {
     ),
     **{o.name.flag: "trainers/test_flags" for o in options.options(DataOptions) if o.owners},
     **dict.fromkeys(("aggregator", "dp_noise_multiplier"), "test_aggregators"),
+    **dict.fromkeys(("dp_delta", "dp_epsilon"), "trainers/test_privacy"),
     "backend": "test_agreement",
     "memory_limit_gb": "which backend",
     "reported_round": "test_finetuning_trainer, test_runs, test_grids",
