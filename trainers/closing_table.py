@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import datasets
 from motley_tff.experiment import accounting, run_directory, summaries
 from motley_tff.experiment.run_directory import RunDirectory
 from motley_tff.files import csv_files, text_tables
@@ -32,9 +33,12 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     (test,) = (row for row in rows if row["split"] == "test")
     lines = sentences.chosen_rates(record.get(run_directory.RATES, {}))
     counted = record.get(accounting.KEY, {})
-    if counted and settings.selects_round:
+    are_silos = datasets.setting(settings.data.dataset_name, settings.data.setting) == "cross_silo"
+    if counted and settings.selects_round and are_silos:
         counted = {"reason": "the silos that train chose the round, without noise"}
-    lines += sentences.privacy(counted, "" if "reason" in counted else test.get("epsilon", ""))
+    # Where a round is chosen, all that were trained had a say.
+    spent = summaries.last(directory)[0].get("epsilon", "")
+    lines += sentences.privacy(counted, "" if "reason" in counted else spent)
     lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)
     lines += sentences.nothing_to_choose_by(rows, record.get("tuning_metric"))

@@ -130,6 +130,9 @@ def _reason(
         ),
         "clients read what others' states say": built is not None and built.matrices is not None,
         _CHOSEN_RATES: has_chosen_rates,
+        "the silos that train end the training, without noise": (
+            trains_its_validators and config.loop.stop_after is not None
+        ),
         "the silos that train choose a candidate for all, without noise; let each choose its own "
         "(tuning=per_client, --finetune_tuning)": trains_its_validators and chooses,
     }
