@@ -154,8 +154,10 @@ def _sends_one_model(algorithm: Algorithm, task: Task) -> bool:
     model, kept = list(task.model.shapes), _shapes(algorithm.initial_weights)
     if algorithm.groups is not None or algorithm.cluster_models is not None:
         return False
-    if kept == model or algorithm.communicated is None:
+    if algorithm.communicated is None:
         return kept == model
+    if kept in (model, _shapes(algorithm.communicated.up)):  # All of it, or the shared layers.
+        return True
     # Beside models, an update may have a client's place in it, which is nothing to be flipped.
     is_of_models = kept == model * (len(kept) // len(model))
     return is_of_models and _shapes(algorithm.communicated.up) == model

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from datasets.models import choice, users_model
 from motley_tff import interface
-from motley_tff.algorithms import TRAINING, FedBn, HypCluster, OptimizerConfig
+from motley_tff.algorithms import TRAINING, FedBn, HypCluster, OptimizerConfig, attacks
 from motley_tff.backends import choice as backend_choice
 from motley_tff.core import functional_model
 from motley_tff.experiment import rate_probe
@@ -264,6 +264,11 @@ def test_models_that_fedbn_refuses(silos):
         with refused("model") as caught:
             _model(function)
         assert said in str(caught.value)
+
+
+def test_its_shared_change_can_be_flipped(silos):
+    built = _PARAMS.build(silos, silos.model.initial_weights(0))
+    attacks.attacked(built, silos, attacks.parse("sign_flip:0.3:2"), seed=0)
 
 
 def test_vectorized_is_not_taken(silos):

@@ -17,6 +17,8 @@ def test_number_of_weights(model):
     assert model.num_weights == 4_821_740
     last = [s for s, is_last in zip(model.shapes, model.is_last_layer, strict=True) if is_last]
     assert last == [(1280, 2028), (2028,)]
+    norms = [name for name, is_norm in zip(model.names, model.is_norm, strict=True) if is_norm]
+    assert norms == [name for name in model.names if "_norm/" in name] and len(norms) == 104
 
 
 def test_an_example_does_not_depend_on_its_batch_and_the_embedding_feeds_the_last_layer(model):
