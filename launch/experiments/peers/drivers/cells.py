@@ -1,0 +1,49 @@
+"""What every driver imports: `@cell(...)` functions are run, and their numbers written as JSON.
+
+    python DRIVER.py OUTPUT.json [CELL...]
+"""
+
+import json
+import sys
+import traceback
+
+_CELLS = {}
+
+
+def cell(name, how="own loop", weighted_by=""):
+    """Registers a function that returns numbers, as the readings of that name do, flat or nested.
+
+    `how` says whether the peer's own loop was run, or which of its parts.
+    """
+
+    def register(function):
+        _CELLS[name] = (function, how, weighted_by)
+        return function
+
+    return register
+
+
+def flat(values):
+    """Returns nested numbers as one list."""
+    try:
+        return [number for value in values for number in flat(value)]
+    except TypeError:
+        return [float(values)]
+
+
+def main():
+    """Runs the cells that the command line names, or all."""
+    output, *names = sys.argv[1:]
+    results = {}
+    for name in names or _CELLS:
+        function, how, weighted_by = _CELLS[name]
+        results[name] = {"how": how, "weighted_by": weighted_by}
+        try:
+            results[name]["values"] = flat(function())
+        except Exception as error:  # The library's own error is the cell's result.
+            traceback.print_exc()
+            first = (str(error).splitlines() or [""])[0]
+            results[name]["error"] = f"{type(error).__name__}: {first}"[:150]
+        print(name, results[name].get("values", results[name].get("error")), flush=True)
+        with open(output, "w", encoding="utf-8") as file:
+            json.dump(results, file)

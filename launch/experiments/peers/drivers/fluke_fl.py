@@ -1,0 +1,335 @@
+"""fluke-fl: its `CentralizedFL.run` with its own clients and servers."""
+
+import numpy as np
+import problem
+import torch
+from cells import cell, main
+from fluke import DDict, FlukeENV
+from fluke import algorithms as fl
+from fluke.algorithms import (
+    apfl,
+    ditto,
+    fedavg,
+    fedavgm,
+    fedbabu,
+    fedbn,
+    feddyn,
+    fednova,
+    fedopt,
+    fedper,
+    fedprox,
+    fedrep,
+    fedsgd,
+    lg_fedavg,
+    per_fedavg,
+    pfedme,
+    scaffold,
+)
+from fluke.data import DataSplitter, FastDataLoader
+from fluke.evaluation import ClassificationEval
+from fluke.nets import EncoderHeadNet
+from fluke.utils import FederationObserver
+
+assert fl
+
+
+class One(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
+
+    def forward(self, x):
+        return x @ self.w
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([[value]]))
+
+    def forward(self, x):
+        return x @ self.w
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(1, affine=False)
+        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
+
+    def forward(self, x):
+        return self.norm(x) @ self.w
+
+
+def pair():
+    return EncoderHeadNet(Scale(problem.BASE0), Scale(problem.LAST0))
+
+
+def loaders(sizes=problem.SIZES):
+    return [
+        FastDataLoader(
+            torch.full((n, 1), x), torch.full((n, 1), y), num_labels=1, batch_size=problem.BATCH
+        )
+        for x, y, n in zip(problem.X, problem.Y, sizes)
+    ]
+
+
+class Splitter:
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def assign(self, n_clients, batch_size):
+        return (loaders(self.sizes), [None] * 3), None
+
+
+class Watcher(FederationObserver):
+    def __init__(self, look):
+        self.look, self.seen = look, []
+
+    def end_round(self, round):
+        self.seen.append(self.look())
+
+
+def run(
+    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None
+):
+    env = FlukeENV()
+    env.set_seed(1)
+    env.set_eval_cfg(server=False, locals=False, pre_fit=False, post_fit=False)
+    config = DDict(
+        client=DDict(
+            batch_size=problem.BATCH,
+            local_epochs=1,
+            loss=torch.nn.MSELoss,
+            optimizer=DDict(name="SGD", lr=problem.RATE, **dict(optimizer)),
+            scheduler=DDict(gamma=1, step_size=1),
+            **dict(client),
+        ),
+        server=DDict(**dict(server)),
+        model=model,
+    )
+    algorithm = kind(3, Splitter(sizes), config)
+    if chosen:
+        rounds = iter(chosen)
+        algorithm.server.get_eligible_clients = lambda share: [
+            algorithm.clients[i] for i in next(rounds)
+        ]
+    watcher = Watcher(lambda: (look or weight)(algorithm))
+    algorithm.set_callbacks(watcher)
+    algorithm.run(problem.ROUNDS, 1.0)
+    return watcher.seen
+
+
+def weight(algorithm):
+    return algorithm.server.model.w.item()
+
+
+def layers(algorithm):
+    return [[p.item() for p in client.model.parameters()] for client in algorithm.clients]
+
+
+@cell("fedavg", weighted_by="1 (weighted: False is the class's default)")
+def _():
+    return run(fedavg.FedAVG, One())
+
+
+@cell("fedavg_absent", weighted_by="1")
+def _():
+    return run(fedavg.FedAVG, One(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
+
+
+@cell("client_momentum", weighted_by="1")
+def _():
+    return run(fedavg.FedAVG, One(), optimizer={"momentum": problem.MOMENTUM})
+
+
+@cell("fedprox", weighted_by="1")
+def _():
+    return run(fedprox.FedProx, One(), client={"mu": problem.MU})
+
+
+@cell("fedsgd", weighted_by="1")
+def _():
+    return run(fedsgd.FedSGD, One())
+
+
+def _adaptive(mode):
+    server = dict(mode=mode, lr=problem.SERVER_RATE, beta1=problem.BETA_1, beta2=problem.BETA_2)
+    return run(fedopt.FedOpt, One(), server={**server, "tau": problem.TAU})
+
+
+for _name in ("adam", "yogi", "adagrad"):
+    cell("fed" + _name, weighted_by="examples")(lambda mode=_name: _adaptive(mode))
+
+
+@cell("fedavgm", weighted_by="examples")
+def _():
+    return run(fedavgm.FedAVGM, One(), server={"momentum": problem.MOMENTUM})
+
+
+@cell("scaffold", weighted_by="examples, its variates uniformly")
+def _():
+    return run(scaffold.SCAFFOLD, One())
+
+
+@cell("fednova", weighted_by="1")
+def _():
+    return run(fednova.FedNova, One())
+
+
+@cell("feddyn", weighted_by="examples")
+def _():
+    return run(
+        feddyn.FedDyn,
+        One(),
+        lambda a: a.server.cld_mdl.w.item(),
+        client={"alpha": problem.ALPHA, "clipping": 0},
+        server={"alpha": problem.ALPHA},
+    )
+
+
+@cell("ditto.personal", weighted_by="1")
+def _():
+    return run(
+        ditto.Ditto,
+        One(),
+        lambda a: [c.personalized_model.w.item() for c in a.clients],
+        client={"lam": problem.LAMBDA, "tau": 1},
+    )
+
+
+@cell("apfl.mixture", weighted_by="1")
+def _():
+    return run(
+        apfl.APFL,
+        One(),
+        lambda a: [c.personalized_model.w.item() for c in a.clients],
+        client={"lam": problem.ALPHA},
+        server={"tau": 1},
+    )
+
+
+@cell("pfedme.global", weighted_by="1")
+def _():
+    return run(
+        pfedme.PFedMe,
+        One(),
+        client={"k": problem.PFEDME_STEPS},
+        server={"beta": 1.0},
+        optimizer={"lamda": problem.LAMBDA, "mu": 0.0},
+    )
+
+
+@cell("per_fedavg", weighted_by="1")
+def _():
+    return run(per_fedavg.PerFedAVG, One(), client={"mode": "FO", "beta": problem.RATE})
+
+
+@cell("fedper", weighted_by="1")
+def _():
+    return run(fedper.FedPer, pair(), layers)
+
+
+@cell("fedrep", weighted_by="1")
+def _():
+    return run(fedrep.FedRep, pair(), layers, client={"tau": 1})
+
+
+@cell("fedbabu", weighted_by="1")
+def _():
+    return run(fedbabu.FedBABU, pair(), layers, client={"mode": "head", "fine_tuning_epochs": 0})
+
+
+@cell("lg_fedavg", weighted_by="1")
+def _():
+    return run(lg_fedavg.LGFedAVG, pair(), layers)
+
+
+@cell("batchnorm", weighted_by="1")
+def _():
+    look = lambda a: a.server.model.norm.running_mean.item()  # noqa: E731
+    return run(fedavg.FedAVG, Normed(), look, sizes=problem.EVEN_SIZES)
+
+
+@cell("fedbn", weighted_by="1")
+def _():
+    look = lambda a: [c.model.norm.running_mean.item() for c in a.clients]  # noqa: E731
+    return run(fedbn.FedBN, Normed(), look, sizes=problem.EVEN_SIZES)
+
+
+class Given(torch.nn.Module):
+    """Returns its inputs, which are logits."""
+
+    def forward(self, x):
+        return x
+
+
+def loader(x, y, batch=problem.BATCH):
+    return FastDataLoader(x, y, num_labels=3, batch_size=batch, shuffle=False)
+
+
+@cell("accuracy", how="its evaluator, given both clients' loaders")
+def _():
+    clients = []
+    for hits, count in zip(problem.HITS, problem.COUNTS):
+        y = torch.zeros(count, dtype=torch.long)
+        said = torch.tensor([0] * hits + [1] * (count - hits))
+        clients.append(loader(torch.eye(3)[said], y))
+    return [ClassificationEval(1, 3).evaluate(1, Given(), clients)["accuracy"]]
+
+
+def _of_logits(logits):
+    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(logits, torch.tensor([0, 1, 2, 0])))["accuracy"]]
+
+
+@cell("ties", how="its evaluator")
+def _():
+    return _of_logits(torch.zeros(4, 3))
+
+
+@cell("diverged", how="its evaluator")
+def _():
+    return _of_logits(torch.full((4, 3), float("nan")))
+
+
+@cell("loss", how="its evaluator")
+def _():
+    y = torch.zeros(3, dtype=torch.long)
+    x = torch.sqrt(torch.tensor(problem.ERRORS))[:, None] * torch.tensor([[1.0, 0.0, 0.0]])
+    loss = lambda p, _: (p[:, 0] ** 2).mean()  # noqa: E731
+    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(x, y), loss_fn=loss)["loss"]]
+
+
+_LABELS = torch.arange(1000) % 10
+_ROWS = torch.arange(1000.0)[:, None]
+
+
+def _dealt(function, **arguments):
+    FlukeENV().set_seed(7)
+    return function(_ROWS, _LABELS, None, None, n=7, **arguments)[0]
+
+
+@cell("iid", how="its splitter")
+def _():
+    parts = _dealt(DataSplitter.iid)
+    in_order = all(np.array_equal(p, np.sort(p)) for p in parts)
+    return [sum(map(len, parts)), float(not in_order)]
+
+
+def _checked(function):
+    parts, again = _dealt(function), _dealt(function)
+    rows = np.concatenate(parts)
+    return [len(rows), len(set(rows.tolist())), float(all(map(np.array_equal, parts, again)))]
+
+
+@cell("dirichlet", how="its splitter")
+def _():
+    return _checked(DataSplitter.label_dirichlet_skew)
+
+
+@cell("shards", how="its splitter")
+def _():
+    return _checked(DataSplitter.label_pathological_skew)
+
+
+main()

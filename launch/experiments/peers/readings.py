@@ -1,0 +1,502 @@
+"""What each cell's numbers are under each way to read an algorithm, in NumPy.
+
+`READINGS[cell][reading]` are numbers: the model after each of three rounds. The first reading of a
+cell is the paper's (`PAPERS` says where), or for an evaluation and a partition that of this suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from launch.experiments.peers import problem
+from launch.experiments.peers.problem import (
+    ALPHA,
+    BETA_1,
+    BETA_2,
+    BY_STEPS,
+    EXAMPLES,
+    LAMBDA,
+    MOMENTUM,
+    MU,
+    RATE,
+    ROUNDS,
+    SERVER_RATE,
+    SIZES,
+    STEPS,
+    TAU,
+    UNIFORM,
+    W0,
+)
+
+SILOS = range(3)
+Weights = Sequence[float]
+
+
+def gradient(silo: int, w: float) -> float:
+    """Of the mean squared error of one weight."""
+    x, y = problem.X[silo], problem.Y[silo]
+    return 2 * x * (w * x - y)
+
+
+def trained(silo: int, w: float, pull: float = 0.0, towards: float = 0.0, steps: int = 0) -> float:
+    """One epoch of SGD, with `pull * (w - towards)` added to the gradient."""
+    for _ in range(steps or STEPS[silo]):
+        w -= RATE * (gradient(silo, w) + pull * (w - towards))
+    return w
+
+
+def mean(values: Iterable[float], weights: Weights) -> float:
+    """The weighted mean; weights are normalized."""
+    return float(np.average(list(values), weights=weights))
+
+
+def trajectory(step: Callable[[float], float], w: float = W0) -> list[float]:
+    """The weight after each round."""
+    seen = []
+    for _ in range(ROUNDS):
+        w = step(w)
+        seen.append(w)
+    return seen
+
+
+def fedavg(weights: Weights = EXAMPLES) -> list[float]:
+    """McMahan et al. 2017, Algorithm 1."""
+    return trajectory(lambda w: mean((trained(i, w) for i in SILOS), weights))
+
+
+def fedavg_absent(weights: Weights = EXAMPLES, share: float = 1.0) -> list[float]:
+    """One silo is away in round two; `share` of the change is taken then."""
+    rounds = iter(range(ROUNDS))
+
+    def step(w: float) -> float:
+        away = problem.ABSENT if next(rounds) == 1 else -1
+        here = [i for i in SILOS if i != away]
+        new = mean((trained(i, w) for i in here), [weights[i] for i in here])
+        return w + (share if away >= 0 else 1) * (new - w)
+
+    return trajectory(step)
+
+
+def fedprox(weights: Weights = EXAMPLES, mu: float = MU, to_zero: bool = False) -> list[float]:
+    """Li et al. 2020: the loss plus mu/2 |w - w_global|^2."""
+    return trajectory(
+        lambda w: mean((trained(i, w, mu, 0.0 if to_zero else w) for i in SILOS), weights)
+    )
+
+
+def fedsgd(weights: Weights = EXAMPLES) -> list[float]:
+    """One step on the mean gradient over whole silos."""
+    return trajectory(lambda w: w - RATE * mean((gradient(i, w) for i in SILOS), weights))
+
+
+def momentum(weights: Weights = EXAMPLES, is_kept: bool = False) -> list[float]:
+    """FedAvg whose clients have m = .9 m + g, new in every round or kept."""
+    moments = [0.0, 0.0, 0.0]
+
+    def local(i: int, w: float) -> float:
+        moments[i] *= is_kept
+        for _ in range(STEPS[i]):
+            moments[i] = MOMENTUM * moments[i] + gradient(i, w)
+            w -= RATE * moments[i]
+        return w
+
+    return trajectory(lambda w: mean((local(i, w) for i in SILOS), weights))
+
+
+def server(
+    kind: str,
+    weights: Weights = EXAMPLES,
+    initial: float = TAU**2,
+    tau: float = TAU,
+    twice: bool = False,
+    corrected: str = "",
+    inside: bool = False,
+) -> list[float]:
+    """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`.
+
+    `corrected`: Adam's bias correction of "both" moments, or of "m" alone. `twice`: the rate acts on
+    the change, too. `inside`: tau under the root.
+    """
+    m, v, t = 0.0, initial, 0
+
+    def step(w: float) -> float:
+        nonlocal m, v, t
+        t += 1
+        delta = mean((trained(i, w) for i in SILOS), weights) - w
+        delta *= SERVER_RATE if twice else 1
+        m = BETA_1 * m + (1 - BETA_1) * delta
+        if kind == "adagrad":
+            v += delta**2
+        elif kind == "adam":
+            v = BETA_2 * v + (1 - BETA_2) * delta**2
+        else:
+            v -= (1 - BETA_2) * delta**2 * np.sign(v - delta**2)
+        first = m / (1 - BETA_1**t) if corrected else m
+        second = v / (1 - BETA_2**t) if corrected == "both" else v
+        root = np.sqrt(second + tau) if inside else np.sqrt(second) + tau
+        return float(w + SERVER_RATE * (delta if kind == "adagrad_plain" else first) / root)
+
+    return trajectory(step)
+
+
+def adagrad(initial: float = TAU**2, tau: float = TAU, weights: Weights = EXAMPLES) -> list[float]:
+    """Adagrad without a first moment."""
+    v = initial
+
+    def step(w: float) -> float:
+        nonlocal v
+        delta = mean((trained(i, w) for i in SILOS), weights) - w
+        v += delta**2
+        return float(w + SERVER_RATE * delta / (np.sqrt(v) + tau))
+
+    return trajectory(step)
+
+
+def fedavgm(
+    weights: Weights = EXAMPLES, damping: float = 1.0, nesterov: bool = False, rate: float = 1.0
+) -> list[float]:
+    """Hsu et al. 2019: v = .9 v + damping * change; w + rate * v."""
+    v = 0.0
+
+    def step(w: float) -> float:
+        nonlocal v
+        delta = mean((trained(i, w) for i in SILOS), weights) - w
+        v = MOMENTUM * v + damping * delta
+        return w + rate * (delta + MOMENTUM * v if nesterov else v)
+
+    return trajectory(step)
+
+
+def scaffold(
+    weights: Weights = UNIFORM, option: int = 2, of_server: Weights = UNIFORM
+) -> list[float]:
+    """Karimireddy et al. 2020, Algorithm 1, with server rate 1."""
+    c, local_c = 0.0, [0.0, 0.0, 0.0]
+
+    def step(w: float) -> float:
+        nonlocal c
+        new, new_c = [], []
+        for i in SILOS:
+            y = w
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) - local_c[i] + c)
+            new.append(y)
+            second = local_c[i] - c + (w - y) / (STEPS[i] * RATE)
+            new_c.append(gradient(i, w) if option == 1 else second)
+        c += mean((a - b for a, b in zip(new_c, local_c, strict=True)), of_server)
+        local_c[:] = new_c
+        return mean(new, weights)
+
+    return trajectory(step)
+
+
+def fednova(weights: Weights = EXAMPLES, effective: Weights | None = None) -> list[float]:
+    """Wang et al. 2020, equation 4: normalized changes times the mean number of steps."""
+    p = weights if effective is None else effective
+
+    def step(w: float) -> float:
+        tau = sum(a * k for a, k in zip(p, STEPS, strict=True))
+        return w + tau * mean(((trained(i, w) - w) / STEPS[i] for i in SILOS), weights)
+
+    return trajectory(step)
+
+
+def feddyn(
+    alpha: float = ALPHA,
+    sign: float = 1.0,
+    alphas: Weights = (1.0, 1.0, 1.0),
+    weights: Weights = UNIFORM,
+) -> list[float]:
+    """Acar et al. 2021, Algorithm 1, the inner problem by an epoch of SGD."""
+    h, duals = 0.0, [0.0, 0.0, 0.0]
+
+    def step(w: float) -> float:
+        nonlocal h
+        new = []
+        for i in SILOS:
+            y = w
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) - sign * duals[i] + alpha * alphas[i] * (y - w))
+            duals[i] -= alpha * alphas[i] * (y - w)
+            new.append(y)
+        h -= alpha * sum(y - w for y in new) / 3
+        return mean(new, weights) - h / alpha
+
+    return trajectory(step)
+
+
+def ditto(
+    pull: float = LAMBDA, follows: bool = False, weights: Weights = EXAMPLES
+) -> list[float]:
+    """Li et al. 2021, Algorithm 1: the own model is pulled to the one that the round began with.
+
+    `follows`: to the silo's own trained copy of the global model instead.
+    """
+    own, seen = [W0] * 3, []
+
+    def step(w: float) -> float:
+        new = [trained(i, w) for i in SILOS]
+        own[:] = [trained(i, own[i], pull, new[i] if follows else w) for i in SILOS]
+        seen.extend(own)
+        return mean(new, weights)
+
+    trajectory(step)
+    return seen
+
+
+def apfl(
+    alpha: float = ALPHA,
+    after: bool = False,
+    scale: float = 1.0,
+    weights: Weights = EXAMPLES,
+    mixed: bool = True,
+    frozen: bool = False,
+) -> list[float]:
+    """Deng et al. 2020, Algorithm 1: mixtures alpha v + (1 - alpha) w after each round.
+
+    `after`: the global step comes before the mixture's gradient. `scale`: of v's gradient. `mixed`:
+    mixtures, else v. `frozen`: v never moves.
+    """
+    own, seen = [W0] * 3, []
+
+    def step(w: float) -> float:
+        new = []
+        for i in SILOS:
+            y, v = w, own[i]
+            for _ in range(STEPS[i]):
+                next_y = y - RATE * gradient(i, y)
+                mixture = alpha * v + (1 - alpha) * (next_y if after else y)
+                v -= 0 if frozen else RATE * scale * alpha * gradient(i, mixture)
+                y = next_y
+            own[i] = v
+            new.append(y)
+        seen.extend(alpha * v + (1 - alpha) * y if mixed else v for v, y in zip(own, new, strict=True))
+        return mean(new, weights)
+
+    trajectory(step)
+    return seen
+
+
+def apfl_merged(weights: Weights = EXAMPLES) -> list[float]:
+    """The own model is replaced by the mixture and takes no gradient: v = alpha v + (1 - alpha) w."""
+    own, seen = [W0] * 3, []
+
+    def step(w: float) -> float:
+        new = [trained(i, w) for i in SILOS]
+        own[:] = [ALPHA * v + (1 - ALPHA) * y for v, y in zip(own, new, strict=True)]
+        seen.extend(own)
+        return mean(new, weights)
+
+    trajectory(step)
+    return seen
+
+
+def pfedme(
+    personal: bool, pulls: bool = True, weights: Weights = EXAMPLES, restarts: bool = False
+) -> list[float]:
+    """Dinh et al. 2020, Algorithm 1 with beta 1: theta's steps, then w_i -= eta lambda (w_i - theta).
+
+    `pulls`: theta is pulled to w_i. `restarts`: theta begins a round at the global model.
+    """
+    thetas, seen = [W0] * 3, []
+
+    def step(w: float) -> float:
+        new = []
+        for i in SILOS:
+            copy = w
+            theta = w if restarts else thetas[i]
+            for _ in range(STEPS[i]):
+                for _ in range(problem.PFEDME_STEPS):
+                    theta -= RATE * (gradient(i, theta) + LAMBDA * pulls * (theta - copy))
+                copy -= RATE * LAMBDA * (copy - theta)
+            thetas[i] = theta
+            new.append(copy)
+        seen.extend(thetas)
+        return mean(new, weights)
+
+    of_server = trajectory(step)
+    return seen if personal else of_server
+
+
+def pfedme_without(weights: Weights = EXAMPLES) -> list[float]:
+    """FedAvg of `PFEDME_STEPS` steps a batch."""
+    steps = [k * problem.PFEDME_STEPS for k in STEPS]
+    return trajectory(lambda w: mean((trained(i, w, steps=steps[i]) for i in SILOS), weights))
+
+
+def fednova_of_models(weights: Weights = EXAMPLES) -> list[float]:
+    """Models, not changes, are weighed by p_i tau / a_i, which do not add up to 1."""
+    tau = sum(p * k for p, k in zip(weights, STEPS, strict=True))
+    shares = [p * tau / k for p, k in zip(weights, STEPS, strict=True)]
+    return trajectory(lambda w: sum(s * trained(i, w) for i, s in zip(SILOS, shares, strict=True)))
+
+
+def feddyn_flipped(weights: Weights = EXAMPLES) -> list[float]:
+    """Both corrections with the other sign, and alpha_i = alpha mean(n) / n_i twice in the clients'."""
+    alphas = [ALPHA * sum(SIZES) / 3 / n for n in SIZES]
+    duals = [0.0, 0.0, 0.0]
+
+    def step(w: float) -> float:
+        new = []
+        for i in SILOS:
+            y = w
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) + alphas[i] * (y - w + duals[i]))
+            duals[i] += alphas[i] * (w - y)
+            new.append(y)
+        return mean(new, weights) + sum(duals) / 3
+
+    return trajectory(step)
+
+
+def running_means(weights: Weights) -> list[float]:
+    """The server's running mean of x (momentum .1) after each round of FedAvg."""
+    keeps = [0.9**k for k in STEPS]
+    return trajectory(
+        lambda m: mean((a * m + (1 - a) * x for a, x in zip(keeps, problem.X, strict=True)), weights),
+        0.0,
+    )
+
+
+def own_running_means() -> list[float]:
+    """The silos' running means, where nobody averages them."""
+    return [
+        x * (1 - 0.9 ** (k * t))
+        for t in range(1, ROUNDS + 1)
+        for x, k in zip(problem.X, STEPS, strict=True)
+    ]
+
+
+def per_fedavg(kept: bool = False, weights: Weights = UNIFORM, pairs: Weights = STEPS) -> list[float]:
+    """Fallah et al. 2020, first order: w' = w - a g(w), w = w - b g(w'), batches in pairs."""
+
+    def local(i: int, w: float) -> float:
+        for _ in range(int(pairs[i])):
+            inner = w - RATE * gradient(i, w)
+            w = (inner if kept else w) - RATE * gradient(i, inner)
+        return w
+
+    return trajectory(lambda w: mean((local(i, w) for i in SILOS), weights))
+
+
+def product_gradient(silo: int, w: np.ndarray) -> np.ndarray:
+    """Of the mean squared error of h b x; `w` is (b, h)."""
+    x, y = problem.X[silo], problem.Y[silo]
+    error = 2 * x * (w[0] * w[1] * x - y)
+    return error * w[::-1]
+
+
+def in_layers(
+    shared: Sequence[bool],
+    phases: Sequence[tuple[float, float]] = ((1, 1),),
+    weights: Weights = EXAMPLES,
+    steps: Sequence[int] = STEPS,
+) -> list[float]:
+    """(b, h) of each silo after its training of each round; `shared` parts are averaged.
+
+    Each phase is an epoch whose gradient is multiplied by (of the base, of the last layer).
+    """
+    models = [np.array([problem.BASE0, problem.LAST0]) for _ in SILOS]
+    seen: list[float] = []
+    for _ in range(ROUNDS):
+        for i in SILOS:
+            for mask in phases:
+                for _ in range(steps[i]):
+                    models[i] = models[i] - RATE * np.array(mask) * product_gradient(i, models[i])
+            seen.extend(models[i].tolist())
+        average = np.average(models, axis=0, weights=weights)
+        models = [np.where(shared, average, model) for model in models]
+    return seen
+
+
+def _weighted(function: Callable[..., list[float]], *first: str, **arguments: object) -> dict[str, list[float]]:
+    named = {"by examples": EXAMPLES, "uniform": UNIFORM, "by steps": BY_STEPS}
+    order = [*first, *(name for name in named if name not in first)]
+    return {name: function(weights=named[name], **arguments) for name in order}
+
+
+def _accuracies() -> dict[str, list[float]]:
+    hits, counts = np.array(problem.HITS), np.array(problem.COUNTS)
+    return {"by examples": [hits.sum() / counts.sum()], "by clients": [float((hits / counts).mean())]}
+
+
+READINGS: dict[str, dict[str, list[float]]] = {
+    "fedavg": _weighted(fedavg),
+    "fedavg_absent": _weighted(fedavg_absent),
+    "client_momentum": _weighted(momentum)
+    | {f"kept, {name}": v for name, v in _weighted(momentum, is_kept=True).items()},
+    "fedprox": _weighted(fedprox)
+    | {f"mu for mu/2, {n}": v for n, v in _weighted(fedprox, mu=2 * MU).items()}
+    | {f"to zero, {n}": v for n, v in _weighted(fedprox, to_zero=True).items()}
+    | {f"no pull, {n}": v for n, v in _weighted(fedavg).items()},
+    "fedsgd": _weighted(fedsgd)
+    | {f"as FedAvg, {n}": v for n, v in _weighted(fedavg).items()},
+    "fedadam": _weighted(lambda weights: server("adam", weights))
+    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0)).items()}
+    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, twice=True)).items()}
+    | {
+        f"v begins at 0, bias-corrected, {n}": v
+        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
+    },
+    "fedyogi": _weighted(lambda weights: server("yogi", weights))
+    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
+    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()},
+    "fedadagrad": _weighted(lambda weights: server("adagrad", weights))
+    | {f"no first moment, {n}": v for n, v in _weighted(adagrad).items()}
+    | {f"v begins at 0, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.0, weights=weights)).items()}
+    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0)).items()}
+    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, twice=True)).items()},
+    "fedavgm": _weighted(fedavgm)
+    | {f"change times .1, {n}": v for n, v in _weighted(fedavgm, damping=0.1).items()}
+    | {f"Nesterov, {n}": v for n, v in _weighted(fedavgm, nesterov=True).items()}
+    | {f"no momentum, {n}": v for n, v in _weighted(fedavg).items()},
+    "scaffold": _weighted(scaffold, "uniform")
+    | {f"option I, {n}": v for n, v in _weighted(scaffold, "uniform", option=1).items()}
+    | {"variates by examples, too": scaffold(EXAMPLES, of_server=EXAMPLES)}
+    | {f"no variates, {n}": v for n, v in _weighted(fedavg, "uniform").items()},
+    "fednova": _weighted(fednova) | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}
+    | {f"models weighed, {n}": v for n, v in _weighted(fednova_of_models).items()},
+    "feddyn": {"uniform": feddyn()}
+    | {f"signs flipped, {n}": v for n, v in _weighted(feddyn_flipped).items()}
+    | {f"as FedAvg, {n}": v for n, v in _weighted(fedavg).items()},
+    "ditto.personal": _weighted(ditto)
+    | {f"pulled to its own copy, {n}": v for n, v in _weighted(ditto, follows=True).items()}
+    | {f"lambda twice, {n}": v for n, v in _weighted(ditto, pull=2 * LAMBDA).items()},
+    "apfl.mixture": _weighted(apfl)
+    | {f"own model becomes the mixture, {n}": v for n, v in _weighted(apfl_merged).items()}
+    | {f"own model never moves, {n}": v for n, v in _weighted(apfl, frozen=True).items()}
+    | {f"after the global step, {n}": v for n, v in _weighted(apfl, after=True).items()},
+    "per_fedavg": _weighted(per_fedavg, "uniform")
+    | {f"inner step kept, {n}": v for n, v in _weighted(per_fedavg, "uniform", kept=True).items()},
+    "fedper": _weighted(in_layers, shared=(True, False))
+    | {f"as FedAvg, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()},
+    "fedrep": _weighted(in_layers, shared=(True, False), phases=((0, 1), (1, 0)))
+    | {f"base first, {n}": v for n, v in _weighted(in_layers, shared=(True, False), phases=((1, 0), (0, 1))).items()}
+    | {f"as FedPer, {n}": v for n, v in _weighted(in_layers, shared=(True, False)).items()},
+    "fedbabu": _weighted(in_layers, shared=(True, True), phases=((1, 0),))
+    | {f"last layer trains, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()}
+    | {f"as FedPer, {n}": v for n, v in _weighted(in_layers, shared=(True, False)).items()},
+    "lg_fedavg": _weighted(in_layers, shared=(False, True))
+    | {f"as FedAvg, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()},
+    "pfedme.global": _weighted(lambda weights: pfedme(False, weights=weights))
+    | {f"theta restarts, {n}": v for n, v in _weighted(lambda weights: pfedme(False, weights=weights, restarts=True)).items()}
+    | {f"as FedAvg of three steps a batch, {n}": v for n, v in _weighted(pfedme_without).items()},
+    "pfedme.personal": _weighted(lambda weights: pfedme(True, weights=weights))
+    | {f"theta restarts, {n}": v for n, v in _weighted(lambda weights: pfedme(True, weights=weights, restarts=True)).items()},
+    "batchnorm": _weighted(running_means) | {"stays 0": [0.0] * 3},
+    "fedbn": {"own": own_running_means()},
+    # Of clients with 1 of 4 and 6 of 8 right answers.
+    "accuracy": _accuracies(),
+    # Of a batch of two errors 1 and one of the error 4.
+    "loss": {"by examples": [2.0], "by batches": [2.5], "sum": [6.0]},
+    # All classes alike, a model that is not a number; labels 0, 1, 2, 0.
+    "ties": {"shares": [1 / 3], "the first class wins": [0.5], "the last class wins": [0.25]},
+    "diverged": {"not scored": [np.nan], "counts as class 0": [0.5], "counts as wrong": [0.0]},
+    # Of 1,000 rows in file order (ten classes in turn) to seven clients.
+    "iid": {"all dealt, shuffled": [1000, 1], "all dealt, in file order": [1000, 0], "994 dealt, shuffled": [994, 1], "994 dealt, in file order": [994, 0]},
+    # Rows dealt, once each; and whether a second call under the same seed deals alike.
+    "dirichlet": {"all once, seeded": [1000, 1000, 1]},
+    "shards": {"all once, seeded": [1000, 1000, 1]},
+}

@@ -1,0 +1,35 @@
+"""The peers: what is installed, in which Python, and what drives it. A line a peer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+TORCH = "torch==2.13.0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A library of the package index.
+
+    Attributes:
+      driver: File in `drivers`.
+      packages: What is installed, pinned; the first one is the library. None: this project's own.
+      python: Version of the interpreter.
+      overrides: Pins that replace those of the library's packages.
+    """
+
+    driver: str
+    packages: tuple[str, ...] = ()
+    python: str = "3.11"
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """What its rows say."""
+        return self.packages[0].split("==")[1] if self.packages else "this checkout"
+
+
+PEERS = {
+    "suite": Peer("suite.py"),
+    "fluke-fl": Peer("fluke_fl.py", ("fluke-fl==0.8.1", TORCH)),
+}
