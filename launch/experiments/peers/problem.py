@@ -6,8 +6,8 @@ model predicts w x, or with two weights h b x (a base b and a last layer h); the
 """
 
 X, Y = (1.0, 0.5, 2.0), (1.0, -1.0, 3.0)
-SIZES, BATCH = (2, 3, 7), 2
-STEPS = (1, 2, 4)  # Batches an epoch, the last one of one row.
+SIZES, BATCH = (2, 5, 11), 3
+STEPS = (1, 2, 4)  # Batches an epoch; none has one row, which some libraries drop.
 ROUNDS, RATE = 3, 0.05
 W0 = 0.5
 BASE0, LAST0 = 1.0, 0.5
@@ -17,10 +17,9 @@ SERVER_RATE, BETA_1, BETA_2, TAU = 0.1, 0.9, 0.99, 1e-3
 ALPHA = 0.25  # APFL's own share, FedDyn's strength.
 ABSENT = 2  # The silo that is away in round two.
 PFEDME_STEPS = 3
-# Even sizes for batch normalization, which refuses a batch of one row: the same steps.
-EVEN_SIZES = (2, 4, 8)
-# An evaluation's client of three rows, squared errors 1, 1, 4 in batches of two.
-ERRORS = (1.0, 1.0, 4.0)
+LAST_OF_ONE = (4, 4, 4)  # Sizes whose second batch has one row.
+# Squared errors of an evaluation's client, in batches of three.
+ERRORS = (1.0, 1.0, 1.0, 4.0, 4.0)
 # Two clients of an evaluation: right answers of examples.
 HITS, COUNTS = (1, 6), (4, 8)
 EXAMPLES = tuple(n / sum(SIZES) for n in SIZES)

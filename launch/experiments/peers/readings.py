@@ -155,16 +155,16 @@ def adagrad(initial: float = TAU**2, tau: float = TAU, weights: Weights = EXAMPL
 
 
 def fedavgm(
-    weights: Weights = EXAMPLES, damping: float = 1.0, nesterov: bool = False, rate: float = 1.0
+    weights: Weights = EXAMPLES, damping: float = 1.0, nesterov: bool = False, lost: bool = False
 ) -> list[float]:
-    """Hsu et al. 2019: v = .9 v + damping * change; w + rate * v."""
-    v = 0.0
+    """Hsu et al. 2019: v = .9 v + damping * change; w + v. `lost`: not in round one."""
+    v, rounds = 0.0, iter(range(ROUNDS))
 
     def step(w: float) -> float:
         nonlocal v
         delta = mean((trained(i, w) for i in SILOS), weights) - w
-        v = MOMENTUM * v + damping * delta
-        return w + rate * (delta + MOMENTUM * v if nesterov else v)
+        v = 0.0 if next(rounds) == 0 and lost else MOMENTUM * v + damping * delta
+        return w + (delta + MOMENTUM * v if nesterov else v)
 
     return trajectory(step)
 
@@ -351,6 +351,11 @@ def feddyn_flipped(weights: Weights = EXAMPLES) -> list[float]:
     return trajectory(step)
 
 
+def last_batch(steps: int) -> list[float]:
+    """FedAvg of silos with so many batches each."""
+    return trajectory(lambda w: mean((trained(i, w, steps=steps) for i in SILOS), UNIFORM))
+
+
 def running_means(weights: Weights) -> list[float]:
     """The server's running mean of x (momentum .1) after each round of FedAvg."""
     keeps = [0.9**k for k in STEPS]
@@ -436,20 +441,23 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fedadam": _weighted(lambda weights: server("adam", weights))
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0)).items()}
     | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, twice=True)).items()}
+    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0, twice=True)).items()}
     | {
         f"v begins at 0, bias-corrected, {n}": v
         for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
     },
     "fedyogi": _weighted(lambda weights: server("yogi", weights))
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
-    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()},
+    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()}
+    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0, twice=True)).items()},
     "fedadagrad": _weighted(lambda weights: server("adagrad", weights))
     | {f"no first moment, {n}": v for n, v in _weighted(adagrad).items()}
     | {f"v begins at 0, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.0, weights=weights)).items()}
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0)).items()}
-    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, twice=True)).items()},
+    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0, twice=True)).items()},
     "fedavgm": _weighted(fedavgm)
     | {f"change times .1, {n}": v for n, v in _weighted(fedavgm, damping=0.1).items()}
+    | {f"first round lost, {n}": v for n, v in _weighted(fedavgm, lost=True).items()}
     | {f"Nesterov, {n}": v for n, v in _weighted(fedavgm, nesterov=True).items()}
     | {f"no momentum, {n}": v for n, v in _weighted(fedavg).items()},
     "scaffold": _weighted(scaffold, "uniform")
@@ -489,8 +497,10 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fedbn": {"own": own_running_means()},
     # Of clients with 1 of 4 and 6 of 8 right answers.
     "accuracy": _accuracies(),
-    # Of a batch of two errors 1 and one of the error 4.
-    "loss": {"by examples": [2.0], "by batches": [2.5], "sum": [6.0]},
+    # Of three errors 1 and two errors 4, in batches of three.
+    "loss": {"by examples": [2.2], "by batches": [2.5]},
+    # Silos of four rows, batches of three.
+    "last_batch": {"trained on": last_batch(2), "dropped": last_batch(1)},
     # All classes alike, a model that is not a number; labels 0, 1, 2, 0.
     "ties": {"shares": [1 / 3], "the first class wins": [0.5], "the last class wins": [0.25]},
     "diverged": {"not scored": [np.nan], "counts as class 0": [0.5], "counts as wrong": [0.0]},

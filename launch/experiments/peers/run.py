@@ -132,7 +132,7 @@ def _table(path: pathlib.Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
     """Runs a peer, and replaces its rows in `cells.csv`."""
     name, path = FLAGS.peer, HERE / "cells.csv"
     python = installed(name, pathlib.Path(FLAGS.environments))

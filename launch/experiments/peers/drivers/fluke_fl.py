@@ -1,12 +1,13 @@
 """fluke-fl: its `CentralizedFL.run` with its own clients and servers."""
 
+import cpu_torchvision  # noqa: F401
 import numpy as np
 import problem
 import torch
 from cells import cell, main
 from fluke import DDict, FlukeENV
-from fluke import algorithms as fl
 from fluke.algorithms import (
+    PersonalizedFL,
     apfl,
     ditto,
     fedavg,
@@ -29,9 +30,6 @@ from fluke.data import DataSplitter, FastDataLoader
 from fluke.evaluation import ClassificationEval
 from fluke.nets import EncoderHeadNet
 from fluke.utils import FederationObserver
-
-assert fl
-
 
 class One(torch.nn.Module):
     def __init__(self):
@@ -82,6 +80,10 @@ class Splitter:
         return (loaders(self.sizes), [None] * 3), None
 
 
+# Kinds whose clients are made with a model.
+_OWN = (PersonalizedFL, fedrep.FedRep)
+
+
 class Watcher(FederationObserver):
     def __init__(self, look):
         self.look, self.seen = look, []
@@ -91,7 +93,7 @@ class Watcher(FederationObserver):
 
 
 def run(
-    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None
+    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None, own=None
 ):
     env = FlukeENV()
     env.set_seed(1)
@@ -104,6 +106,7 @@ def run(
             optimizer=DDict(name="SGD", lr=problem.RATE, **dict(optimizer)),
             scheduler=DDict(gamma=1, step_size=1),
             **dict(client),
+            **({"model": own or model} if issubclass(kind, _OWN) else {}),
         ),
         server=DDict(**dict(server)),
         model=model,
@@ -136,6 +139,11 @@ def _():
 @cell("fedavg_absent", weighted_by="1")
 def _():
     return run(fedavg.FedAVG, One(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
+
+
+@cell("last_batch", weighted_by="1")
+def _():
+    return run(fedavg.FedAVG, One(), sizes=problem.LAST_OF_ONE)
 
 
 @cell("client_momentum", weighted_by="1")
@@ -227,34 +235,34 @@ def _():
 
 @cell("fedper", weighted_by="1")
 def _():
-    return run(fedper.FedPer, pair(), layers)
+    return run(fedper.FedPer, Scale(problem.BASE0), layers, own=pair())
 
 
 @cell("fedrep", weighted_by="1")
 def _():
-    return run(fedrep.FedRep, pair(), layers, client={"tau": 1})
+    return run(fedrep.FedRep, Scale(problem.BASE0), layers, own=pair(), client={"tau": 1})
 
 
 @cell("fedbabu", weighted_by="1")
 def _():
-    return run(fedbabu.FedBABU, pair(), layers, client={"mode": "head", "fine_tuning_epochs": 0})
+    return run(fedbabu.FedBABU, Scale(problem.BASE0), layers, own=pair(), client={"mode": "head", "fine_tuning_epochs": 0})
 
 
 @cell("lg_fedavg", weighted_by="1")
 def _():
-    return run(lg_fedavg.LGFedAVG, pair(), layers)
+    return run(lg_fedavg.LGFedAVG, Scale(problem.LAST0), layers, own=pair())
 
 
 @cell("batchnorm", weighted_by="1")
 def _():
     look = lambda a: a.server.model.norm.running_mean.item()  # noqa: E731
-    return run(fedavg.FedAVG, Normed(), look, sizes=problem.EVEN_SIZES)
+    return run(fedavg.FedAVG, Normed(), look)
 
 
 @cell("fedbn", weighted_by="1")
 def _():
     look = lambda a: [c.model.norm.running_mean.item() for c in a.clients]  # noqa: E731
-    return run(fedbn.FedBN, Normed(), look, sizes=problem.EVEN_SIZES)
+    return run(fedbn.FedBN, Normed(), look)
 
 
 class Given(torch.nn.Module):
@@ -274,12 +282,12 @@ def _():
     for hits, count in zip(problem.HITS, problem.COUNTS):
         y = torch.zeros(count, dtype=torch.long)
         said = torch.tensor([0] * hits + [1] * (count - hits))
-        clients.append(loader(torch.eye(3)[said], y))
+        clients.append(loader(torch.eye(3)[said], y, 4))
     return [ClassificationEval(1, 3).evaluate(1, Given(), clients)["accuracy"]]
 
 
 def _of_logits(logits):
-    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(logits, torch.tensor([0, 1, 2, 0])))["accuracy"]]
+    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(logits, torch.tensor([0, 1, 2, 0]), 4))["accuracy"]]
 
 
 @cell("ties", how="its evaluator")
@@ -294,7 +302,7 @@ def _():
 
 @cell("loss", how="its evaluator")
 def _():
-    y = torch.zeros(3, dtype=torch.long)
+    y = torch.zeros(5, dtype=torch.long)
     x = torch.sqrt(torch.tensor(problem.ERRORS))[:, None] * torch.tensor([[1.0, 0.0, 0.0]])
     loss = lambda p, _: (p[:, 0] ** 2).mean()  # noqa: E731
     return [ClassificationEval(1, 3).evaluate(1, Given(), loader(x, y), loss_fn=loss)["loss"]]
