@@ -116,7 +116,7 @@ def server(
 ) -> list[float]:
     """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`.
 
-    `corrected`: Adam's bias correction of "both" moments, or of "m" alone. `twice`: the rate acts on
+    `corrected`: Adam's bias correction of "both" moments, or of the "step". `twice`: the rate acts on
     the change, too. `inside`: tau under the root.
     """
     m, v, t = 0.0, initial, 0
@@ -134,6 +134,8 @@ def server(
         else:
             v -= (1 - BETA_2) * delta**2 * np.sign(v - delta**2)
         first = m / (1 - BETA_1**t) if corrected else m
+        if corrected == "step":  # tau is not corrected.
+            first *= np.sqrt(1 - BETA_2**t)
         second = v / (1 - BETA_2**t) if corrected == "both" else v
         root = np.sqrt(second + tau) if inside else np.sqrt(second) + tau
         return float(w + SERVER_RATE * (delta if kind == "adagrad_plain" else first) / root)
@@ -351,6 +353,38 @@ def feddyn_flipped(weights: Weights = EXAMPLES) -> list[float]:
     return trajectory(step)
 
 
+def carried_momentum(weights: Weights = EXAMPLES) -> list[float]:
+    """Clients' momentum goes on from one client to the next."""
+    moment = 0.0
+
+    def local(i: int, w: float) -> float:
+        nonlocal moment
+        for _ in range(STEPS[i]):
+            moment = MOMENTUM * moment + gradient(i, w)
+            w -= RATE * moment
+        return w
+
+    return trajectory(lambda w: mean([local(i, w) for i in SILOS], weights))
+
+
+def feddyn_of_server() -> list[float]:
+    """Clients train without penalty; the server takes its model off once, not once a client."""
+    h = 0.0
+
+    def step(w: float) -> float:
+        nonlocal h
+        new = [trained(i, w) for i in SILOS]
+        h -= ALPHA / 3 * (sum(new) - w)
+        return mean(new, UNIFORM) - h / ALPHA
+
+    return trajectory(step)
+
+
+def left_out(weights: Weights = EXAMPLES) -> list[float]:
+    """FedAvg without the last silo."""
+    return trajectory(lambda w: mean((trained(i, w) for i in (0, 1)), weights[:2]))
+
+
 def last_batch(steps: int) -> list[float]:
     """FedAvg of silos with so many batches each."""
     return trajectory(lambda w: mean((trained(i, w, steps=steps) for i in SILOS), UNIFORM))
@@ -431,7 +465,11 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fedavg": _weighted(fedavg),
     "fedavg_absent": _weighted(fedavg_absent),
     "client_momentum": _weighted(momentum)
-    | {f"kept, {name}": v for name, v in _weighted(momentum, is_kept=True).items()},
+    | {f"kept, {name}": v for name, v in _weighted(momentum, is_kept=True).items()}
+    | {f"goes on from client to client, {n}": v for n, v in _weighted(carried_momentum).items()},
+    # One silo's labels are not numbers.
+    "diverged_client": {f"left out, {n}": v for n, v in _weighted(left_out).items()}
+    | {"the model is lost": [np.nan] * 3},
     "fedprox": _weighted(fedprox)
     | {f"mu for mu/2, {n}": v for n, v in _weighted(fedprox, mu=2 * MU).items()}
     | {f"to zero, {n}": v for n, v in _weighted(fedprox, to_zero=True).items()}
@@ -442,6 +480,10 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0)).items()}
     | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, twice=True)).items()}
     | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0, twice=True)).items()}
+    | {
+        f"v begins at 0, step bias-corrected, {n}": v
+        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="step")).items()
+    }
     | {
         f"v begins at 0, bias-corrected, {n}": v
         for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
@@ -467,6 +509,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fednova": _weighted(fednova) | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}
     | {f"models weighed, {n}": v for n, v in _weighted(fednova_of_models).items()},
     "feddyn": {"uniform": feddyn()}
+    | {"clients without penalty, server takes its model off once": feddyn_of_server()}
     | {f"signs flipped, {n}": v for n, v in _weighted(feddyn_flipped).items()}
     | {f"as FedAvg, {n}": v for n, v in _weighted(fedavg).items()},
     "ditto.personal": _weighted(ditto)
@@ -504,9 +547,17 @@ READINGS: dict[str, dict[str, list[float]]] = {
     # All classes alike, a model that is not a number; labels 0, 1, 2, 0.
     "ties": {"shares": [1 / 3], "the first class wins": [0.5], "the last class wins": [0.25]},
     "diverged": {"not scored": [np.nan], "counts as class 0": [0.5], "counts as wrong": [0.0]},
-    # Of 1,000 rows in file order (ten classes in turn) to seven clients.
-    "iid": {"all dealt, shuffled": [1000, 1], "all dealt, in file order": [1000, 0], "994 dealt, shuffled": [994, 1], "994 dealt, in file order": [994, 0]},
-    # Rows dealt, once each; and whether a second call under the same seed deals alike.
-    "dirichlet": {"all once, seeded": [1000, 1000, 1]},
-    "shards": {"all once, seeded": [1000, 1000, 1]},
 }
+
+
+def dealt(values: Sequence[float]) -> str:
+    """What became of 1,000 rows; from (rows dealt, distinct ones, whether a second call under the
+    same seed dealt alike, whether a client's rows are out of the file's order).
+    """
+    rows, distinct, seeded, shuffled = values
+    fate = "all once" if rows == distinct == 1000 else "some left out" if rows == distinct else "some twice"
+    return f"{fate}, {'same' if seeded else 'other'} under a seed, {'shuffled' if shuffled else 'in file order'}"
+
+
+# Cells that are told in words.
+DESCRIBED = {"iid": dealt, "dirichlet": dealt, "shards": dealt}

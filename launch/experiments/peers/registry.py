@@ -32,4 +32,6 @@ class Peer:
 PEERS = {
     "suite": Peer("suite.py"),
     "fluke-fl": Peer("fluke_fl.py", ("fluke-fl==0.8.1", TORCH)),
+    "flwr": Peer("flwr_strategies.py", ("flwr==1.42.0", "flwr-datasets==0.6.1")),
+    "fedlab": Peer("fedlab_handlers.py", ("fedlab==1.3.0", TORCH)),
 }

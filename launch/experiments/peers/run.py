@@ -94,7 +94,7 @@ def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
     it is: the largest difference.
     """
     distances = {}
-    for reading, expected in readings.READINGS[cell].items():
+    for reading, expected in readings.READINGS[cell.removesuffix(".legacy")].items():
         if len(expected) == len(values):
             both = np.isnan(expected) & np.isnan(values)
             difference = np.where(both, 0.0, np.abs(np.subtract(expected, values)))
@@ -107,7 +107,9 @@ def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
 def row(name: str, cell: str, result: Mapping[str, Any], guess: str) -> dict[str, Any]:
     """Returns a row of `cells.csv`."""
     values, outcome, difference = result.get("values"), result.get("error", ""), ""
-    if values is not None:
+    if values is not None and cell in readings.DESCRIBED:
+        outcome = readings.DESCRIBED[cell](values)
+    elif values is not None:
         reading, distance = nearest(cell, values)
         difference = f"{distance:.1e}"
         outcome = reading if distance <= TOLERANCE else f"none of the readings (nearest: {reading})"

@@ -23,6 +23,13 @@ def cell(name, how="own loop", weighted_by=""):
     return register
 
 
+def fate(deal):
+    """Returns the numbers of a partition of 1,000 rows, from a function that deals them."""
+    parts, again = ([list(map(int, part)) for part in deal()] for _ in range(2))
+    rows = [row for part in parts for row in part]
+    return [len(rows), len(set(rows)), parts == again, any(p != sorted(p) for p in parts)]
+
+
 def flat(values):
     """Returns nested numbers as one list."""
     try:

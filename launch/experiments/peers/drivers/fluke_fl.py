@@ -4,7 +4,7 @@ import cpu_torchvision  # noqa: F401
 import numpy as np
 import problem
 import torch
-from cells import cell, main
+from cells import cell, fate, main
 from fluke import DDict, FlukeENV
 from fluke.algorithms import (
     PersonalizedFL,
@@ -63,21 +63,21 @@ def pair():
     return EncoderHeadNet(Scale(problem.BASE0), Scale(problem.LAST0))
 
 
-def loaders(sizes=problem.SIZES):
+def loaders(sizes, labels):
     return [
         FastDataLoader(
             torch.full((n, 1), x), torch.full((n, 1), y), num_labels=1, batch_size=problem.BATCH
         )
-        for x, y, n in zip(problem.X, problem.Y, sizes)
+        for x, y, n in zip(problem.X, labels, sizes)
     ]
 
 
 class Splitter:
-    def __init__(self, sizes):
-        self.sizes = sizes
+    def __init__(self, *of_loaders):
+        self.of_loaders = of_loaders
 
     def assign(self, n_clients, batch_size):
-        return (loaders(self.sizes), [None] * 3), None
+        return (loaders(*self.of_loaders), [None] * 3), None
 
 
 # Kinds whose clients are made with a model.
@@ -93,7 +93,7 @@ class Watcher(FederationObserver):
 
 
 def run(
-    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None, own=None
+    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None, own=None, labels=problem.Y
 ):
     env = FlukeENV()
     env.set_seed(1)
@@ -111,7 +111,7 @@ def run(
         server=DDict(**dict(server)),
         model=model,
     )
-    algorithm = kind(3, Splitter(sizes), config)
+    algorithm = kind(3, Splitter(sizes, labels), config)
     if chosen:
         rounds = iter(chosen)
         algorithm.server.get_eligible_clients = lambda share: [
@@ -139,6 +139,11 @@ def _():
 @cell("fedavg_absent", weighted_by="1")
 def _():
     return run(fedavg.FedAVG, One(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
+
+
+@cell("diverged_client", weighted_by="1")
+def _():
+    return run(fedavg.FedAVG, One(), labels=(*problem.Y[:2], float("nan")))
 
 
 @cell("last_batch", weighted_by="1")
@@ -312,32 +317,16 @@ _LABELS = torch.arange(1000) % 10
 _ROWS = torch.arange(1000.0)[:, None]
 
 
-def _dealt(function, **arguments):
+def _dealt(function):
     FlukeENV().set_seed(7)
-    return function(_ROWS, _LABELS, None, None, n=7, **arguments)[0]
+    return function(_ROWS, _LABELS, None, None, n=7)[0]
 
 
-@cell("iid", how="its splitter")
-def _():
-    parts = _dealt(DataSplitter.iid)
-    in_order = all(np.array_equal(p, np.sort(p)) for p in parts)
-    return [sum(map(len, parts)), float(not in_order)]
-
-
-def _checked(function):
-    parts, again = _dealt(function), _dealt(function)
-    rows = np.concatenate(parts)
-    return [len(rows), len(set(rows.tolist())), float(all(map(np.array_equal, parts, again)))]
-
-
-@cell("dirichlet", how="its splitter")
-def _():
-    return _checked(DataSplitter.label_dirichlet_skew)
-
-
-@cell("shards", how="its splitter")
-def _():
-    return _checked(DataSplitter.label_pathological_skew)
-
+for _name, _kind in {
+    "iid": DataSplitter.iid,
+    "dirichlet": DataSplitter.label_dirichlet_skew,
+    "shards": DataSplitter.label_pathological_skew,
+}.items():
+    cell(_name, how="its splitter")(lambda kind=_kind: fate(lambda: _dealt(kind)))
 
 main()
