@@ -13,7 +13,7 @@ W0 = 0.5
 BASE0, LAST0 = 1.0, 0.5
 MU = LAMBDA = 1.0  # FedProx's and Ditto's pull.
 MOMENTUM = 0.9
-SERVER_RATE, BETA_1, BETA_2, TAU = 0.1, 0.9, 0.99, 1e-3
+SERVER_RATE, BETA_1, BETA_2, TAU = 0.1, 0.9, 0.99, 0.02
 ALPHA = 0.25  # APFL's own share, FedDyn's strength.
 ABSENT = 2  # The silo that is away in round two.
 PFEDME_STEPS = 3

@@ -116,7 +116,7 @@ def server(
 ) -> list[float]:
     """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`.
 
-    `corrected`: Adam's bias correction of "both" moments, or of the "step". `twice`: the rate acts on
+    `corrected`: Adam's bias correction of "both" moments, or of the "step", or that of the next round ("early"). `twice`: the rate acts on
     the change, too. `inside`: tau under the root.
     """
     m, v, t = 0.0, initial, 0
@@ -134,6 +134,8 @@ def server(
         else:
             v -= (1 - BETA_2) * delta**2 * np.sign(v - delta**2)
         first = m / (1 - BETA_1**t) if corrected else m
+        if corrected == "early":
+            first = m / (1 - BETA_1 ** (t + 1)) * np.sqrt(1 - BETA_2 ** (t + 1))
         if corrected == "step":  # tau is not corrected.
             first *= np.sqrt(1 - BETA_2**t)
         second = v / (1 - BETA_2**t) if corrected == "both" else v
@@ -485,6 +487,10 @@ READINGS: dict[str, dict[str, list[float]]] = {
         for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="step")).items()
     }
     | {
+        f"v begins at 0, step corrected as of the next round, {n}": v
+        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="early")).items()
+    }
+    | {
         f"v begins at 0, bias-corrected, {n}": v
         for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
     },
@@ -541,7 +547,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
     # Of clients with 1 of 4 and 6 of 8 right answers.
     "accuracy": _accuracies(),
     # Of three errors 1 and two errors 4, in batches of three.
-    "loss": {"by examples": [2.2], "by batches": [2.5]},
+    "loss": {"by examples": [2.2], "by batches": [2.5], "the sum of batches' means": [5.0]},
     # Silos of four rows, batches of three.
     "last_batch": {"trained on": last_batch(2), "dropped": last_batch(1)},
     # All classes alike, a model that is not a number; labels 0, 1, 2, 0.

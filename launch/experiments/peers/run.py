@@ -31,7 +31,7 @@ from motley_tff.files import csv_files
 FLAGS = flags.FLAGS
 HERE = pathlib.Path(__file__).resolve().parent
 COLUMNS = "library,version,cell,how,weighted_by,outcome,largest_difference,guess,hit,numbers"
-TOLERANCE = 2e-5  # Of float32, three rounds and figures rounded to five digits.
+TOLERANCE = 2e-6  # Of float32 over three rounds.
 # What uv takes of pip's settings, as launch/run does.
 _SHARED = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -90,8 +90,7 @@ def driven(name: str, python: pathlib.Path, cells: Sequence[str]) -> dict[str, d
 
 
 def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
-    """Returns the first reading of a cell that equals some numbers, or the nearest, and how far off
-    it is: the largest difference.
+    """Returns the reading of a cell that is nearest to some numbers, and the largest difference.
     """
     distances = {}
     for reading, expected in readings.READINGS[cell.removesuffix(".legacy")].items():
@@ -99,8 +98,7 @@ def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
             both = np.isnan(expected) & np.isnan(values)
             difference = np.where(both, 0.0, np.abs(np.subtract(expected, values)))
             distances[reading] = float(np.nan_to_num(difference, nan=np.inf).max())
-    equal = [reading for reading, d in distances.items() if d <= TOLERANCE]
-    best = equal[0] if equal else min(distances, key=distances.__getitem__)
+    best = min(distances, key=distances.__getitem__)
     return best, distances[best]
 
 
