@@ -17,6 +17,7 @@ SERVER_RATE, BETA_1, BETA_2, TAU = 0.1, 0.9, 0.99, 0.02
 ALPHA = 0.25  # APFL's own share, FedDyn's strength.
 ABSENT = 2  # The silo that is away in round two.
 PFEDME_STEPS = 3
+CENTRES = (W0, -1.5)  # IFCA's models before the first round.
 LAST_OF_ONE = (4, 4, 4)  # Sizes whose second batch has one row.
 # Squared errors of an evaluation's client, in batches of three.
 ERRORS = (1.0, 1.0, 1.0, 4.0, 4.0)

@@ -109,7 +109,6 @@ def server(
     kind: str,
     weights: Weights = EXAMPLES,
     initial: float = TAU**2,
-    tau: float = TAU,
     twice: bool = False,
     corrected: str = "",
     inside: bool = False,
@@ -139,13 +138,15 @@ def server(
         if corrected == "step":  # tau is not corrected.
             first *= np.sqrt(1 - BETA_2**t)
         second = v / (1 - BETA_2**t) if corrected == "both" else v
-        root = np.sqrt(second + tau) if inside else np.sqrt(second) + tau
-        return float(w + SERVER_RATE * (delta if kind == "adagrad_plain" else first) / root)
+        root = np.sqrt(second + TAU) if inside else np.sqrt(second) + TAU
+        return float(w + SERVER_RATE * first / root)
 
     return trajectory(step)
 
 
-def adagrad(initial: float = TAU**2, tau: float = TAU, weights: Weights = EXAMPLES) -> list[float]:
+def adagrad(
+    initial: float = TAU**2, weights: Weights = EXAMPLES, inside: bool = False
+) -> list[float]:
     """Adagrad without a first moment."""
     v = initial
 
@@ -153,7 +154,8 @@ def adagrad(initial: float = TAU**2, tau: float = TAU, weights: Weights = EXAMPL
         nonlocal v
         delta = mean((trained(i, w) for i in SILOS), weights) - w
         v += delta**2
-        return float(w + SERVER_RATE * delta / (np.sqrt(v) + tau))
+        root = np.sqrt(v + TAU) if inside else np.sqrt(v) + TAU
+        return float(w + SERVER_RATE * delta / root)
 
     return trajectory(step)
 
@@ -283,6 +285,28 @@ def apfl(
     return seen
 
 
+def apfl_adaptive(times_alpha: bool) -> list[float]:
+    """(v, alpha) of each silo; alpha moves by <v - w, gradient of the mixture> at every step."""
+    own, alphas, seen = [W0] * 3, [ALPHA] * 3, []
+
+    def step(w: float) -> float:
+        new = []
+        for i in SILOS:
+            y, v, a = w, own[i], alphas[i]
+            for _ in range(STEPS[i]):
+                slope = gradient(i, a * v + (1 - a) * y)
+                next_v = v - RATE * slope * (a if times_alpha else 1)
+                a, y, v = a - RATE * (v - y) * slope, y - RATE * gradient(i, y), next_v
+                a = min(max(a, 0.0), 1.0)
+            own[i], alphas[i] = v, a
+            new.append(y)
+        seen.extend([*own, *alphas])
+        return mean(new, EXAMPLES)
+
+    trajectory(step)
+    return seen
+
+
 def apfl_merged(weights: Weights = EXAMPLES) -> list[float]:
     """The own model is replaced by the mixture and takes no gradient: v = alpha v + (1 - alpha) w."""
     own, seen = [W0] * 3, []
@@ -385,6 +409,20 @@ def feddyn_of_server() -> list[float]:
 def left_out(weights: Weights = EXAMPLES) -> list[float]:
     """FedAvg without the last silo."""
     return trajectory(lambda w: mean((trained(i, w) for i in (0, 1)), weights[:2]))
+
+
+def ifca(weights: Weights = EXAMPLES) -> list[float]:
+    """The models after each round; silos train that of their lowest loss."""
+    models, seen = list(problem.CENTRES), []
+    for _ in range(ROUNDS):
+        losses = [[(m * x - y) ** 2 for m in models] for x, y in zip(problem.X, problem.Y, strict=True)]
+        chosen = np.argmin(losses, axis=1)
+        for j, m in enumerate(list(models)):
+            here = [i for i in SILOS if chosen[i] == j]
+            if here:
+                models[j] = mean((trained(i, m) for i in here), [weights[i] for i in here])
+        seen.extend(models)
+    return seen
 
 
 def last_batch(steps: int) -> list[float]:
@@ -495,11 +533,16 @@ READINGS: dict[str, dict[str, list[float]]] = {
         for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
     },
     "fedyogi": _weighted(lambda weights: server("yogi", weights))
+    | {f"v begins at 1e-6, step bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="step")).items()}
+    | {f"v begins at 1e-6, bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both")).items()}
+    | {f"v begins at 1e-6, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6)).items()}
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
     | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()}
     | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0, twice=True)).items()},
     "fedadagrad": _weighted(lambda weights: server("adagrad", weights))
     | {f"no first moment, {n}": v for n, v in _weighted(adagrad).items()}
+    | {f"v begins at .1, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.1, weights=weights)).items()}
+    | {f"v begins at .1, no first moment, tau under the root, {n}": v for n, v in _weighted(lambda weights: adagrad(0.1, weights=weights, inside=True)).items()}
     | {f"v begins at 0, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.0, weights=weights)).items()}
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0)).items()}
     | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0, twice=True)).items()},
@@ -525,6 +568,9 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"own model becomes the mixture, {n}": v for n, v in _weighted(apfl_merged).items()}
     | {f"own model never moves, {n}": v for n, v in _weighted(apfl, frozen=True).items()}
     | {f"after the global step, {n}": v for n, v in _weighted(apfl, after=True).items()},
+    # Silos' own models and their shares, where the share is adapted.
+    "apfl.adaptive": {"alpha times the gradient": apfl_adaptive(True), "the whole gradient": apfl_adaptive(False)},
+    "ifca": _weighted(ifca, "uniform"),
     "per_fedavg": _weighted(per_fedavg, "uniform")
     | {f"inner step kept, {n}": v for n, v in _weighted(per_fedavg, "uniform", kept=True).items()},
     "fedper": _weighted(in_layers, shared=(True, False))
