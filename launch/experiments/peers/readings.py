@@ -112,13 +112,14 @@ def server(
     twice: bool = False,
     corrected: str = "",
     inside: bool = False,
+    first: float = 0.0,
 ) -> list[float]:
-    """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`.
+    """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`, m_0 = `first`.
 
     `corrected`: Adam's bias correction of "both" moments, or of the "step", or that of the next round ("early"). `twice`: the rate acts on
     the change, too. `inside`: tau under the root.
     """
-    m, v, t = 0.0, initial, 0
+    m, v, t = first, initial, 0
 
     def step(w: float) -> float:
         nonlocal m, v, t
@@ -132,14 +133,14 @@ def server(
             v = BETA_2 * v + (1 - BETA_2) * delta**2
         else:
             v -= (1 - BETA_2) * delta**2 * np.sign(v - delta**2)
-        first = m / (1 - BETA_1**t) if corrected else m
+        moment = m / (1 - BETA_1**t) if corrected else m
         if corrected == "early":
-            first = m / (1 - BETA_1 ** (t + 1)) * np.sqrt(1 - BETA_2 ** (t + 1))
+            moment = m / (1 - BETA_1 ** (t + 1)) * np.sqrt(1 - BETA_2 ** (t + 1))
         if corrected == "step":  # tau is not corrected.
-            first *= np.sqrt(1 - BETA_2**t)
+            moment *= np.sqrt(1 - BETA_2**t)
         second = v / (1 - BETA_2**t) if corrected == "both" else v
         root = np.sqrt(second + TAU) if inside else np.sqrt(second) + TAU
-        return float(w + SERVER_RATE * first / root)
+        return float(w + SERVER_RATE * moment / root)
 
     return trajectory(step)
 
@@ -193,6 +194,66 @@ def scaffold(
             new_c.append(gradient(i, w) if option == 1 else second)
         c += mean((a - b for a, b in zip(new_c, local_c, strict=True)), of_server)
         local_c[:] = new_c
+        return mean(new, weights)
+
+    return trajectory(step)
+
+
+def scaffold_flipped(option: int = 2, weights: Weights = UNIFORM) -> list[float]:
+    """Variates are the opposite of gradients, and used as if they were gradients."""
+    c, local_c = 0.0, [0.0, 0.0, 0.0]
+
+    def step(w: float) -> float:
+        nonlocal c
+        new, new_c = [], []
+        for i in SILOS:
+            y = w
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) - local_c[i] + c)
+            new.append(y)
+            second = local_c[i] - c + (y - w) / (STEPS[i] * RATE)
+            new_c.append(-gradient(i, w) if option == 1 else second)
+        c += mean((a - b for a, b in zip(new_c, local_c, strict=True)), UNIFORM)
+        local_c[:] = new_c
+        return mean(new, weights)
+
+    return trajectory(step)
+
+
+def scaffold_shared_buffer() -> list[float]:
+    """Option I with the other sign; a silo's variate is in a buffer that its next gradient is written
+    to, so that from round two on it is the newest gradient and adds nothing to the server's.
+    """
+    c, is_first = 0.0, True
+
+    def step(w: float) -> float:
+        nonlocal c, is_first
+        new = []
+        for i in SILOS:
+            y, variate = w, 0.0 if is_first else -gradient(i, w)
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) - variate + c)
+            new.append(y)
+        if is_first:
+            c = -mean((gradient(i, w) for i in SILOS), UNIFORM)
+        is_first = False
+        return mean(new, UNIFORM)
+
+    return trajectory(step)
+
+
+def scaffold_without_server(weights: Weights = UNIFORM) -> list[float]:
+    """The server's variate stays 0."""
+    variates = [0.0] * 3
+
+    def step(w: float) -> float:
+        new = []
+        for i in SILOS:
+            y = w
+            for _ in range(STEPS[i]):
+                y -= RATE * (gradient(i, y) - variates[i])
+            variates[i] += (w - y) / (STEPS[i] * RATE)
+            new.append(y)
         return mean(new, weights)
 
     return trajectory(step)
@@ -511,6 +572,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "diverged_client": {f"left out, {n}": v for n, v in _weighted(left_out).items()}
     | {"the model is lost": [np.nan] * 3},
     "fedprox": _weighted(fedprox)
+    | {f"pushed away (mu with the other sign), {n}": v for n, v in _weighted(fedprox, mu=-MU).items()}
     | {f"mu for mu/2, {n}": v for n, v in _weighted(fedprox, mu=2 * MU).items()}
     | {f"to zero, {n}": v for n, v in _weighted(fedprox, to_zero=True).items()}
     | {f"no pull, {n}": v for n, v in _weighted(fedavg).items()},
@@ -535,6 +597,14 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fedyogi": _weighted(lambda weights: server("yogi", weights))
     | {f"v begins at 1e-6, step bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="step")).items()}
     | {f"v begins at 1e-6, bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both")).items()}
+    | {
+        f"m and v begin at 1e-6, bias-corrected, {n}": v
+        for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both", first=1e-6)).items()
+    }
+    | {
+        f"m begins at -1e-6, v at 1e-6, bias-corrected, {n}": v
+        for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both", first=-1e-6)).items()
+    }
     | {f"v begins at 1e-6, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6)).items()}
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
     | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()}
@@ -553,6 +623,9 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"no momentum, {n}": v for n, v in _weighted(fedavg).items()},
     "scaffold": _weighted(scaffold, "uniform")
     | {f"option I, {n}": v for n, v in _weighted(scaffold, "uniform", option=1).items()}
+    | {f"variates have the other sign, option {o}": scaffold_flipped(o) for o in (1, 2)}
+    | {f"server's variate stays 0, {n}": v for n, v in _weighted(scaffold_without_server).items()}
+    | {"variates have the other sign, and one buffer": scaffold_shared_buffer()}
     | {"variates by examples, too": scaffold(EXAMPLES, of_server=EXAMPLES)}
     | {f"no variates, {n}": v for n, v in _weighted(fedavg, "uniform").items()},
     "fednova": _weighted(fednova) | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}

@@ -34,7 +34,15 @@ class Peer:
 PEERS = {
     "suite": Peer("suite.py"),
     "tff": Peer("tff_learning.py", own="0.87.0"),
-    "fedjax": Peer("fedjax_algorithms.py", ("fedjax==0.0.17",)),
+    "fedjax": Peer("fedjax_algorithms.py", (
+            "fedjax==0.0.17",
+            "jax==0.4.25",
+            "jaxlib==0.4.25",
+            "optax==0.1.9",
+            "dm-haiku==0.0.11",
+            "numpy==1.26.4",
+            "scipy==1.12.0",
+        )),
     "pfl": Peer("pfl_algorithms.py", ("pfl==0.6.0", TORCH)),
     "appfl": Peer("appfl_parts.py", ("appfl==1.12.0", TORCH)),
     "fluke-fl": Peer("fluke_fl.py", ("fluke-fl==0.8.1", TORCH)),

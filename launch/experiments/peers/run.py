@@ -58,7 +58,10 @@ def installed(name: str, folder: pathlib.Path) -> pathlib.Path:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return python
     settings = {uv: os.environ[pip] for pip, uv in _SHARED.items() if pip in os.environ}
-    variables = os.environ | settings | {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    variables = os.environ | settings | {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_NO_CONFIG": "1",  # This project pins its own packages in pyproject.toml.
+    }
     uv = str(pathlib.Path(sys.prefix) / ".uv" / "bin" / "uv")
     uv = uv if pathlib.Path(uv).exists() else "uv"
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as overrides:
