@@ -131,6 +131,8 @@ def server(
             v += delta**2
         elif kind == "adam":
             v = BETA_2 * v + (1 - BETA_2) * delta**2
+        elif kind == "decaying yogi":
+            v = BETA_2 * v + (1 - BETA_2) * delta**2 * np.sign(delta**2 - v)
         else:
             v -= (1 - BETA_2) * delta**2 * np.sign(v - delta**2)
         moment = m / (1 - BETA_1**t) if corrected else m
@@ -608,7 +610,11 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"v begins at 1e-6, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6)).items()}
     | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
     | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()}
-    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0, twice=True)).items()},
+    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0, twice=True)).items()}
+    | {
+        f"second moment decays as Adam's, bias-corrected, {n}": v
+        for n, v in _weighted(lambda weights: server("decaying yogi", weights, 0.0, corrected="both")).items()
+    },
     "fedadagrad": _weighted(lambda weights: server("adagrad", weights))
     | {f"no first moment, {n}": v for n, v in _weighted(adagrad).items()}
     | {f"v begins at .1, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.1, weights=weights)).items()}
@@ -626,6 +632,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"variates have the other sign, option {o}": scaffold_flipped(o) for o in (1, 2)}
     | {f"server's variate stays 0, {n}": v for n, v in _weighted(scaffold_without_server).items()}
     | {"variates have the other sign, and one buffer": scaffold_shared_buffer()}
+    | {"variates by steps, too": scaffold(BY_STEPS, of_server=BY_STEPS)}
     | {"variates by examples, too": scaffold(EXAMPLES, of_server=EXAMPLES)}
     | {f"no variates, {n}": v for n, v in _weighted(fedavg, "uniform").items()},
     "fednova": _weighted(fednova) | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}
@@ -641,6 +648,8 @@ READINGS: dict[str, dict[str, list[float]]] = {
     | {f"own model becomes the mixture, {n}": v for n, v in _weighted(apfl_merged).items()}
     | {f"own model never moves, {n}": v for n, v in _weighted(apfl, frozen=True).items()}
     | {f"after the global step, {n}": v for n, v in _weighted(apfl, after=True).items()},
+    "apfl.own": _weighted(apfl, mixed=False)
+    | {f"after the global step, {n}": v for n, v in _weighted(apfl, mixed=False, after=True).items()},
     # Silos' own models and their shares, where the share is adapted.
     "apfl.adaptive": {"alpha times the gradient": apfl_adaptive(True), "the whole gradient": apfl_adaptive(False)},
     "ifca": _weighted(ifca, "uniform"),

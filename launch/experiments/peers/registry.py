@@ -44,6 +44,8 @@ PEERS = {
             "scipy==1.12.0",
         )),
     "pfl": Peer("pfl_algorithms.py", ("pfl==0.6.0", TORCH)),
+    "openfl": Peer("openfl_functions.py", ("openfl==1.9", TORCH)),
+    "nvflare": Peer("nvflare_workflows.py", ("nvflare==2.9.0", TORCH)),
     "appfl": Peer("appfl_parts.py", ("appfl==1.12.0", TORCH)),
     "fluke-fl": Peer("fluke_fl.py", ("fluke-fl==0.8.1", TORCH)),
     "flwr": Peer("flwr_strategies.py", ("flwr==1.42.0", "flwr-datasets==0.6.1")),
