@@ -534,9 +534,11 @@ def in_layers(
     shared: Sequence[bool],
     phases: Sequence[tuple[float, float]] = ((1, 1),),
     weights: Weights = EXAMPLES,
-    steps: Sequence[int] = STEPS,
+    of_server: bool = False,
 ) -> list[float]:
     """(b, h) of each silo after its training of each round; `shared` parts are averaged.
+
+    `of_server`: (b, h) of the server instead.
 
     Each phase is an epoch whose gradient is multiplied by (of the base, of the last layer).
     """
@@ -545,11 +547,12 @@ def in_layers(
     for _ in range(ROUNDS):
         for i in SILOS:
             for mask in phases:
-                for _ in range(steps[i]):
+                for _ in range(STEPS[i]):
                     models[i] = models[i] - RATE * np.array(mask) * product_gradient(i, models[i])
-            seen.extend(models[i].tolist())
+            seen.extend([] if of_server else models[i].tolist())
         average = np.average(models, axis=0, weights=weights)
         models = [np.where(shared, average, model) for model in models]
+        seen.extend(average.tolist() if of_server else [])
     return seen
 
 
@@ -663,6 +666,9 @@ READINGS: dict[str, dict[str, list[float]]] = {
     "fedbabu": _weighted(in_layers, shared=(True, True), phases=((1, 0),))
     | {f"last layer trains, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()}
     | {f"as FedPer, {n}": v for n, v in _weighted(in_layers, shared=(True, False)).items()},
+    "fedbabu.global": _weighted(
+        in_layers, shared=(True, True), phases=((1, 0),), of_server=True
+    ),
     "lg_fedavg": _weighted(in_layers, shared=(False, True))
     | {f"as FedAvg, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()},
     "pfedme.global": _weighted(lambda weights: pfedme(False, weights=weights))

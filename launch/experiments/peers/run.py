@@ -101,6 +101,8 @@ def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
             both = np.isnan(expected) & np.isnan(values)
             difference = np.where(both, 0.0, np.abs(np.subtract(expected, values)))
             distances[reading] = float(np.nan_to_num(difference, nan=np.inf).max())
+    if not distances:
+        raise UserError(f"cell {cell}", f"{len(values)} numbers", "as many as a reading has")
     best = min(distances, key=distances.__getitem__)
     return best, distances[best]
 

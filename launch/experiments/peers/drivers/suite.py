@@ -7,6 +7,7 @@ import problem
 import tensorflow as tf
 from cells import cell, fate, main
 
+from datasets import label_partition
 from motley_tff import algorithms
 from motley_tff.algorithms.optimizers import OptimizerConfig
 from motley_tff.backends import base, sequential
@@ -78,11 +79,11 @@ def run(kind, look=None, initial=(problem.W0,), start=None, client=SGD, server=N
 
 class _View:
     def __init__(self, process, state, algorithm):
-        self.weights = process.server_state(state).weights if hasattr(process, "server_state") else state.weights
-        self.states, self.algorithm = state.client_states, algorithm
+        self.weights, self.states = process.weights(state), process.client_states(state)
+        self.algorithm = algorithm
 
     def shared(self):
-        return [float(w) for w in tf.nest.flatten(self.weights)]
+        return [np.ravel(w) for w in tf.nest.flatten(self.weights)]
 
     def own(self):
         models = [self.algorithm.personal_model(self.weights, s) for s in self.states.values()]
@@ -114,12 +115,12 @@ def _():
 
 @cell("fedprox", weighted_by="examples")
 def _():
-    return run(algorithms.FedProx, proximal_strength=problem.MU)
+    return run(algorithms.TRAINING["fedprox"], proximal_strength=problem.MU)
 
 
 @cell("fedsgd", weighted_by="examples")
 def _():
-    return run(algorithms.FedSGD, server=SGD)
+    return run(algorithms.TRAINING["fedsgd"], server=SGD)
 
 
 _BETAS = {"beta_1": problem.BETA_1, "beta_2": problem.BETA_2}
@@ -170,16 +171,27 @@ def _():
     return run(algorithms.FedRep, _View.own, _PAIR, head_epochs=1)
 
 
-@cell("fedbabu", weighted_by="examples")
+@cell("fedbabu.global", weighted_by="examples")
 def _():
-    return run(algorithms.FedBABU, initial=_PAIR)
+    return run(algorithms.TRAINING["fedbabu"], initial=_PAIR)
 
 
 @cell("ifca", weighted_by="examples")
 def _():
     start = [(np.float32(w),) for w in problem.CENTRES]
-    return run(algorithms.HypCluster, start=start, num_clusters=2)
+    return run(algorithms.TRAINING["hypcluster"], start=start, num_clusters=2)
 
 
-assert fate
+_LABELS = np.arange(1000) % 10
+
+
+def _deal(text):
+    stream = np.random.default_rng(7)
+    partition = label_partition.parse(text)
+    counts = label_partition.draw(partition, np.full(10, 100), 7, stream)
+    return label_partition.deal(counts, _LABELS, stream)
+
+
+cell("dirichlet", "its partition")(lambda: fate(lambda: _deal("dirichlet:0.5")))
+cell("shards", "its partition into two classes a client")(lambda: fate(lambda: _deal("classes:2")))
 main()
