@@ -6,7 +6,9 @@ cell is the paper's (`PAPERS` says where), or for an evaluation and a partition 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -106,8 +108,8 @@ def momentum(weights: Weights = EXAMPLES, is_kept: bool = False) -> list[float]:
 
 
 def server(
-    kind: str,
     weights: Weights = EXAMPLES,
+    kind: str = "adam",
     initial: float = TAU**2,
     twice: bool = False,
     corrected: str = "",
@@ -116,8 +118,8 @@ def server(
 ) -> list[float]:
     """Reddi et al. 2021, Algorithm 2, with v_0 = `initial`, m_0 = `first`.
 
-    `corrected`: Adam's bias correction of "both" moments, or of the "step", or that of the next round ("early"). `twice`: the rate acts on
-    the change, too. `inside`: tau under the root.
+    `corrected`: Adam's bias correction of "both" moments, or of the "step", or that of the next
+    round ("early"). `twice`: the rate acts on the change, too. `inside`: tau under the root.
     """
     m, v, t = first, initial, 0
 
@@ -223,8 +225,8 @@ def scaffold_flipped(option: int = 2, weights: Weights = UNIFORM) -> list[float]
 
 
 def scaffold_shared_buffer() -> list[float]:
-    """Option I with the other sign; a silo's variate is in a buffer that its next gradient is written
-    to, so that from round two on it is the newest gradient and adds nothing to the server's.
+    """Option I with the other sign; a silo's variate is in a buffer that its next gradient is
+    written to: from round two on it is the newest gradient, and adds nothing to the server's.
     """
     c, is_first = 0.0, True
 
@@ -272,12 +274,7 @@ def fednova(weights: Weights = EXAMPLES, effective: Weights | None = None) -> li
     return trajectory(step)
 
 
-def feddyn(
-    alpha: float = ALPHA,
-    sign: float = 1.0,
-    alphas: Weights = (1.0, 1.0, 1.0),
-    weights: Weights = UNIFORM,
-) -> list[float]:
+def feddyn(alpha: float = ALPHA) -> list[float]:
     """Acar et al. 2021, Algorithm 1, the inner problem by an epoch of SGD."""
     h, duals = 0.0, [0.0, 0.0, 0.0]
 
@@ -287,23 +284,21 @@ def feddyn(
         for i in SILOS:
             y = w
             for _ in range(STEPS[i]):
-                y -= RATE * (gradient(i, y) - sign * duals[i] + alpha * alphas[i] * (y - w))
-            duals[i] -= alpha * alphas[i] * (y - w)
+                y -= RATE * (gradient(i, y) - duals[i] + alpha * (y - w))
+            duals[i] -= alpha * (y - w)
             new.append(y)
         h -= alpha * sum(y - w for y in new) / 3
-        return mean(new, weights) - h / alpha
+        return mean(new, UNIFORM) - h / alpha
 
     return trajectory(step)
 
 
-def ditto(
-    pull: float = LAMBDA, follows: bool = False, weights: Weights = EXAMPLES
-) -> list[float]:
+def ditto(pull: float = LAMBDA, follows: bool = False, weights: Weights = EXAMPLES) -> list[float]:
     """Li et al. 2021, Algorithm 1: the own model is pulled to the one that the round began with.
 
     `follows`: to the silo's own trained copy of the global model instead.
     """
-    own, seen = [W0] * 3, []
+    own, seen = [W0] * 3, [0.0] * 0
 
     def step(w: float) -> float:
         new = [trained(i, w) for i in SILOS]
@@ -318,17 +313,16 @@ def ditto(
 def apfl(
     alpha: float = ALPHA,
     after: bool = False,
-    scale: float = 1.0,
     weights: Weights = EXAMPLES,
     mixed: bool = True,
     frozen: bool = False,
 ) -> list[float]:
     """Deng et al. 2020, Algorithm 1: mixtures alpha v + (1 - alpha) w after each round.
 
-    `after`: the global step comes before the mixture's gradient. `scale`: of v's gradient. `mixed`:
-    mixtures, else v. `frozen`: v never moves.
+    `after`: the global step comes before the mixture's gradient. `mixed`: mixtures, else v.
+    `frozen`: v never moves.
     """
-    own, seen = [W0] * 3, []
+    own, seen = [W0] * 3, [0.0] * 0
 
     def step(w: float) -> float:
         new = []
@@ -337,11 +331,13 @@ def apfl(
             for _ in range(STEPS[i]):
                 next_y = y - RATE * gradient(i, y)
                 mixture = alpha * v + (1 - alpha) * (next_y if after else y)
-                v -= 0 if frozen else RATE * scale * alpha * gradient(i, mixture)
+                v -= 0 if frozen else RATE * alpha * gradient(i, mixture)
                 y = next_y
             own[i] = v
             new.append(y)
-        seen.extend(alpha * v + (1 - alpha) * y if mixed else v for v, y in zip(own, new, strict=True))
+        seen.extend(
+            alpha * v + (1 - alpha) * y if mixed else v for v, y in zip(own, new, strict=True)
+        )
         return mean(new, weights)
 
     trajectory(step)
@@ -350,7 +346,7 @@ def apfl(
 
 def apfl_adaptive(times_alpha: bool) -> list[float]:
     """(v, alpha) of each silo; alpha moves by <v - w, gradient of the mixture> at every step."""
-    own, alphas, seen = [W0] * 3, [ALPHA] * 3, []
+    own, alphas, seen = [W0] * 3, [ALPHA] * 3, [0.0] * 0
 
     def step(w: float) -> float:
         new = []
@@ -371,8 +367,8 @@ def apfl_adaptive(times_alpha: bool) -> list[float]:
 
 
 def apfl_merged(weights: Weights = EXAMPLES) -> list[float]:
-    """The own model is replaced by the mixture and takes no gradient: v = alpha v + (1 - alpha) w."""
-    own, seen = [W0] * 3, []
+    """The own model is replaced by the mixture and takes no gradient."""
+    own, seen = [W0] * 3, [0.0] * 0
 
     def step(w: float) -> float:
         new = [trained(i, w) for i in SILOS]
@@ -385,13 +381,13 @@ def apfl_merged(weights: Weights = EXAMPLES) -> list[float]:
 
 
 def pfedme(
-    personal: bool, pulls: bool = True, weights: Weights = EXAMPLES, restarts: bool = False
+    weights: Weights = EXAMPLES, personal: bool = False, restarts: bool = False
 ) -> list[float]:
-    """Dinh et al. 2020, Algorithm 1 with beta 1: theta's steps, then w_i -= eta lambda (w_i - theta).
+    """Dinh et al. 2020, Algorithm 1, beta 1: theta's steps, then w_i -= eta lambda (w_i - theta).
 
-    `pulls`: theta is pulled to w_i. `restarts`: theta begins a round at the global model.
+    `restarts`: theta begins a round at the global model.
     """
-    thetas, seen = [W0] * 3, []
+    thetas, seen = [W0] * 3, [0.0] * 0
 
     def step(w: float) -> float:
         new = []
@@ -400,7 +396,7 @@ def pfedme(
             theta = w if restarts else thetas[i]
             for _ in range(STEPS[i]):
                 for _ in range(problem.PFEDME_STEPS):
-                    theta -= RATE * (gradient(i, theta) + LAMBDA * pulls * (theta - copy))
+                    theta -= RATE * (gradient(i, theta) + LAMBDA * (theta - copy))
                 copy -= RATE * LAMBDA * (copy - theta)
             thetas[i] = theta
             new.append(copy)
@@ -425,7 +421,7 @@ def fednova_of_models(weights: Weights = EXAMPLES) -> list[float]:
 
 
 def feddyn_flipped(weights: Weights = EXAMPLES) -> list[float]:
-    """Both corrections with the other sign, and alpha_i = alpha mean(n) / n_i twice in the clients'."""
+    """Corrections have the other sign; alpha_i = alpha mean(n) / n_i is twice in the clients'."""
     alphas = [ALPHA * sum(SIZES) / 3 / n for n in SIZES]
     duals = [0.0, 0.0, 0.0]
 
@@ -478,7 +474,9 @@ def ifca(weights: Weights = EXAMPLES) -> list[float]:
     """The models after each round; silos train that of their lowest loss."""
     models, seen = list(problem.CENTRES), []
     for _ in range(ROUNDS):
-        losses = [[(m * x - y) ** 2 for m in models] for x, y in zip(problem.X, problem.Y, strict=True)]
+        losses = [
+            [(m * x - y) ** 2 for m in models] for x, y in zip(problem.X, problem.Y, strict=True)
+        ]
         chosen = np.argmin(losses, axis=1)
         for j, m in enumerate(list(models)):
             here = [i for i in SILOS if chosen[i] == j]
@@ -497,7 +495,9 @@ def running_means(weights: Weights) -> list[float]:
     """The server's running mean of x (momentum .1) after each round of FedAvg."""
     keeps = [0.9**k for k in STEPS]
     return trajectory(
-        lambda m: mean((a * m + (1 - a) * x for a, x in zip(keeps, problem.X, strict=True)), weights),
+        lambda m: mean(
+            (a * m + (1 - a) * x for a, x in zip(keeps, problem.X, strict=True)), weights
+        ),
         0.0,
     )
 
@@ -511,7 +511,9 @@ def own_running_means() -> list[float]:
     ]
 
 
-def per_fedavg(kept: bool = False, weights: Weights = UNIFORM, pairs: Weights = STEPS) -> list[float]:
+def per_fedavg(
+    kept: bool = False, weights: Weights = UNIFORM, pairs: Weights = STEPS
+) -> list[float]:
     """Fallah et al. 2020, first order: w' = w - a g(w), w = w - b g(w'), batches in pairs."""
 
     def local(i: int, w: float) -> float:
@@ -535,10 +537,11 @@ def in_layers(
     phases: Sequence[tuple[float, float]] = ((1, 1),),
     weights: Weights = EXAMPLES,
     of_server: bool = False,
+    combined: bool = False,
 ) -> list[float]:
     """(b, h) of each silo after its training of each round; `shared` parts are averaged.
 
-    `of_server`: (b, h) of the server instead.
+    `of_server`: (b, h) of the server instead. `combined`: of each silo after the server's mean.
 
     Each phase is an epoch whose gradient is multiplied by (of the base, of the last layer).
     """
@@ -549,141 +552,203 @@ def in_layers(
             for mask in phases:
                 for _ in range(STEPS[i]):
                     models[i] = models[i] - RATE * np.array(mask) * product_gradient(i, models[i])
-            seen.extend([] if of_server else models[i].tolist())
+            seen.extend([] if of_server or combined else models[i].tolist())
         average = np.average(models, axis=0, weights=weights)
         models = [np.where(shared, average, model) for model in models]
         seen.extend(average.tolist() if of_server else [])
+        seen.extend(np.ravel(models).tolist() if combined else [])
     return seen
 
 
-def _weighted(function: Callable[..., list[float]], *first: str, **arguments: object) -> dict[str, list[float]]:
-    named = {"by examples": EXAMPLES, "uniform": UNIFORM, "by steps": BY_STEPS}
-    order = [*first, *(name for name in named if name not in first)]
-    return {name: function(weights=named[name], **arguments) for name in order}
+def _ways(
+    function: Callable[..., list[float]],
+    variants: Mapping[str, Mapping[str, Any]] = {"": {}},
+    paper: str = "by examples",
+) -> dict[str, list[float]]:
+    """Returns `{variant, weighting: numbers}`; the first weighting is the paper's."""
+    weights = {"by examples": EXAMPLES, "uniform": UNIFORM, "by steps": BY_STEPS}
+    order = sorted(weights, key=lambda name: name != paper)
+    return {
+        f"{variant}, {name}" if variant else name: function(weights=weights[name], **arguments)
+        for variant, arguments in variants.items()
+        for name in order
+    }
 
 
 def _accuracies() -> dict[str, list[float]]:
     hits, counts = np.array(problem.HITS), np.array(problem.COUNTS)
-    return {"by examples": [hits.sum() / counts.sum()], "by clients": [float((hits / counts).mean())]}
+    return {
+        "by examples": [hits.sum() / counts.sum()],
+        "by clients": [float((hits / counts).mean())],
+    }
 
+
+_BASE, _BOTH = {"shared": (True, False)}, {"shared": (True, True)}
+_LAST, _HEAD_FIRST = {"shared": (False, True)}, {"phases": ((0, 1), (1, 0))}
+_HEAD_FROZEN = {"phases": ((1, 0),)}
 
 READINGS: dict[str, dict[str, list[float]]] = {
-    "fedavg": _weighted(fedavg),
-    "fedavg_absent": _weighted(fedavg_absent),
-    "client_momentum": _weighted(momentum)
-    | {f"kept, {name}": v for name, v in _weighted(momentum, is_kept=True).items()}
-    | {f"goes on from client to client, {n}": v for n, v in _weighted(carried_momentum).items()},
+    "fedavg": _ways(fedavg),
+    "fedavg_absent": _ways(fedavg_absent),
     # One silo's labels are not numbers.
-    "diverged_client": {f"left out, {n}": v for n, v in _weighted(left_out).items()}
-    | {"the model is lost": [np.nan] * 3},
-    "fedprox": _weighted(fedprox)
-    | {f"pushed away (mu with the other sign), {n}": v for n, v in _weighted(fedprox, mu=-MU).items()}
-    | {f"mu for mu/2, {n}": v for n, v in _weighted(fedprox, mu=2 * MU).items()}
-    | {f"to zero, {n}": v for n, v in _weighted(fedprox, to_zero=True).items()}
-    | {f"no pull, {n}": v for n, v in _weighted(fedavg).items()},
-    "fedsgd": _weighted(fedsgd)
-    | {f"as FedAvg, {n}": v for n, v in _weighted(fedavg).items()},
-    "fedadam": _weighted(lambda weights: server("adam", weights))
-    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0)).items()}
-    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, twice=True)).items()}
-    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adam", weights, 0.0, twice=True)).items()}
-    | {
-        f"v begins at 0, step bias-corrected, {n}": v
-        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="step")).items()
-    }
-    | {
-        f"v begins at 0, step corrected as of the next round, {n}": v
-        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="early")).items()
-    }
-    | {
-        f"v begins at 0, bias-corrected, {n}": v
-        for n, v in _weighted(lambda weights: server("adam", weights, 0.0, corrected="both")).items()
-    },
-    "fedyogi": _weighted(lambda weights: server("yogi", weights))
-    | {f"v begins at 1e-6, step bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="step")).items()}
-    | {f"v begins at 1e-6, bias-corrected, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both")).items()}
-    | {
-        f"m and v begin at 1e-6, bias-corrected, {n}": v
-        for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both", first=1e-6)).items()
-    }
-    | {
-        f"m begins at -1e-6, v at 1e-6, bias-corrected, {n}": v
-        for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6, corrected="both", first=-1e-6)).items()
-    }
-    | {f"v begins at 1e-6, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 1e-6)).items()}
-    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0)).items()}
-    | {f"rate twice, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, twice=True)).items()}
-    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("yogi", weights, 0.0, twice=True)).items()}
-    | {
-        f"second moment decays as Adam's, bias-corrected, {n}": v
-        for n, v in _weighted(lambda weights: server("decaying yogi", weights, 0.0, corrected="both")).items()
-    },
-    "fedadagrad": _weighted(lambda weights: server("adagrad", weights))
-    | {f"no first moment, {n}": v for n, v in _weighted(adagrad).items()}
-    | {f"v begins at .1, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.1, weights=weights)).items()}
-    | {f"v begins at .1, no first moment, tau under the root, {n}": v for n, v in _weighted(lambda weights: adagrad(0.1, weights=weights, inside=True)).items()}
-    | {f"v begins at 0, no first moment, {n}": v for n, v in _weighted(lambda weights: adagrad(0.0, weights=weights)).items()}
-    | {f"v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0)).items()}
-    | {f"rate twice, v begins at 0, {n}": v for n, v in _weighted(lambda weights: server("adagrad", weights, 0.0, twice=True)).items()},
-    "fedavgm": _weighted(fedavgm)
-    | {f"change times .1, {n}": v for n, v in _weighted(fedavgm, damping=0.1).items()}
-    | {f"first round lost, {n}": v for n, v in _weighted(fedavgm, lost=True).items()}
-    | {f"Nesterov, {n}": v for n, v in _weighted(fedavgm, nesterov=True).items()}
-    | {f"no momentum, {n}": v for n, v in _weighted(fedavg).items()},
-    "scaffold": _weighted(scaffold, "uniform")
-    | {f"option I, {n}": v for n, v in _weighted(scaffold, "uniform", option=1).items()}
-    | {f"variates have the other sign, option {o}": scaffold_flipped(o) for o in (1, 2)}
-    | {f"server's variate stays 0, {n}": v for n, v in _weighted(scaffold_without_server).items()}
-    | {"variates have the other sign, and one buffer": scaffold_shared_buffer()}
-    | {"variates by steps, too": scaffold(BY_STEPS, of_server=BY_STEPS)}
-    | {"variates by examples, too": scaffold(EXAMPLES, of_server=EXAMPLES)}
-    | {f"no variates, {n}": v for n, v in _weighted(fedavg, "uniform").items()},
-    "fednova": _weighted(fednova) | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}
-    | {f"models weighed, {n}": v for n, v in _weighted(fednova_of_models).items()},
-    "feddyn": {"uniform": feddyn()}
-    | {"clients without penalty, server takes its model off once": feddyn_of_server()}
-    | {f"signs flipped, {n}": v for n, v in _weighted(feddyn_flipped).items()}
-    | {f"as FedAvg, {n}": v for n, v in _weighted(fedavg).items()},
-    "ditto.personal": _weighted(ditto)
-    | {f"pulled to its own copy, {n}": v for n, v in _weighted(ditto, follows=True).items()}
-    | {f"lambda twice, {n}": v for n, v in _weighted(ditto, pull=2 * LAMBDA).items()},
-    "apfl.mixture": _weighted(apfl)
-    | {f"own model becomes the mixture, {n}": v for n, v in _weighted(apfl_merged).items()}
-    | {f"own model never moves, {n}": v for n, v in _weighted(apfl, frozen=True).items()}
-    | {f"after the global step, {n}": v for n, v in _weighted(apfl, after=True).items()},
-    "apfl.own": _weighted(apfl, mixed=False)
-    | {f"after the global step, {n}": v for n, v in _weighted(apfl, mixed=False, after=True).items()},
-    # Silos' own models and their shares, where the share is adapted.
-    "apfl.adaptive": {"alpha times the gradient": apfl_adaptive(True), "the whole gradient": apfl_adaptive(False)},
-    "ifca": _weighted(ifca, "uniform"),
-    "per_fedavg": _weighted(per_fedavg, "uniform")
-    | {f"inner step kept, {n}": v for n, v in _weighted(per_fedavg, "uniform", kept=True).items()},
-    "fedper": _weighted(in_layers, shared=(True, False))
-    | {f"as FedAvg, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()},
-    "fedrep": _weighted(in_layers, shared=(True, False), phases=((0, 1), (1, 0)))
-    | {f"base first, {n}": v for n, v in _weighted(in_layers, shared=(True, False), phases=((1, 0), (0, 1))).items()}
-    | {f"as FedPer, {n}": v for n, v in _weighted(in_layers, shared=(True, False)).items()},
-    "fedbabu": _weighted(in_layers, shared=(True, True), phases=((1, 0),))
-    | {f"last layer trains, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()}
-    | {f"as FedPer, {n}": v for n, v in _weighted(in_layers, shared=(True, False)).items()},
-    "fedbabu.global": _weighted(
-        in_layers, shared=(True, True), phases=((1, 0),), of_server=True
+    "diverged_client": _ways(left_out, {"left out": {}}) | {"the model is lost": [np.nan] * 3},
+    # Silos of four rows, batches of three.
+    "last_batch": {"trained on": last_batch(2), "dropped": last_batch(1)},
+    "client_momentum": _ways(momentum, {"": {}, "kept": {"is_kept": True}})
+    | _ways(carried_momentum, {"goes on from client to client": {}}),
+    "fedprox": _ways(
+        fedprox,
+        {
+            "": {},
+            "pushed away (mu with the other sign)": {"mu": -MU},
+            "mu for mu/2": {"mu": 2 * MU},
+            "to zero": {"to_zero": True},
+            "no pull": {"mu": 0.0},
+        },
     ),
-    "lg_fedavg": _weighted(in_layers, shared=(False, True))
-    | {f"as FedAvg, {n}": v for n, v in _weighted(in_layers, shared=(True, True)).items()},
-    "pfedme.global": _weighted(lambda weights: pfedme(False, weights=weights))
-    | {f"theta restarts, {n}": v for n, v in _weighted(lambda weights: pfedme(False, weights=weights, restarts=True)).items()}
-    | {f"as FedAvg of three steps a batch, {n}": v for n, v in _weighted(pfedme_without).items()},
-    "pfedme.personal": _weighted(lambda weights: pfedme(True, weights=weights))
-    | {f"theta restarts, {n}": v for n, v in _weighted(lambda weights: pfedme(True, weights=weights, restarts=True)).items()},
-    "batchnorm": _weighted(running_means) | {"stays 0": [0.0] * 3},
+    "fedsgd": _ways(fedsgd) | _ways(fedavg, {"as FedAvg": {}}),
+    "fedadam": _ways(
+        server,
+        {
+            "": {},
+            "v begins at 0": {"initial": 0.0},
+            "rate twice": {"twice": True},
+            "rate twice, v begins at 0": {"initial": 0.0, "twice": True},
+            "v begins at 0, step bias-corrected": {"initial": 0.0, "corrected": "step"},
+            "v begins at 0, step corrected as of the next round": {
+                "initial": 0.0,
+                "corrected": "early",
+            },
+            "v begins at 0, bias-corrected": {"initial": 0.0, "corrected": "both"},
+        },
+    ),
+    "fedyogi": _ways(
+        functools.partial(server, kind="yogi"),
+        {
+            "": {},
+            "v begins at 0": {"initial": 0.0},
+            "rate twice": {"twice": True},
+            "rate twice, v begins at 0": {"initial": 0.0, "twice": True},
+            "v begins at 1e-6": {"initial": 1e-6},
+            "v begins at 1e-6, step bias-corrected": {"initial": 1e-6, "corrected": "step"},
+            "v begins at 1e-6, bias-corrected": {"initial": 1e-6, "corrected": "both"},
+            "m begins at -1e-6, v at 1e-6, bias-corrected": {
+                "initial": 1e-6,
+                "first": -1e-6,
+                "corrected": "both",
+            },
+            "second moment decays as Adam's, bias-corrected": {
+                "kind": "decaying yogi",
+                "initial": 0.0,
+                "corrected": "both",
+            },
+        },
+    ),
+    "fedadagrad": _ways(
+        functools.partial(server, kind="adagrad"),
+        {
+            "": {},
+            "v begins at 0": {"initial": 0.0},
+            "rate twice": {"twice": True},
+            "rate twice, v begins at 0": {"initial": 0.0, "twice": True},
+        },
+    )
+    | _ways(
+        adagrad,
+        {
+            "no first moment": {},
+            "v begins at 0, no first moment": {"initial": 0.0},
+            "v begins at .1, no first moment": {"initial": 0.1},
+            "v begins at .1, no first moment, tau under the root": {
+                "initial": 0.1,
+                "inside": True,
+            },
+        },
+    ),
+    "fedavgm": _ways(
+        fedavgm,
+        {
+            "": {},
+            "first round lost": {"lost": True},
+            "change times .1": {"damping": 0.1},
+            "Nesterov": {"nesterov": True},
+        },
+    )
+    | _ways(fedavg, {"no momentum": {}}),
+    "scaffold": _ways(scaffold, {"": {}, "option I": {"option": 1}}, paper="uniform")
+    | {f"variates have the other sign, option {o}": scaffold_flipped(o) for o in (1, 2)}
+    | _ways(scaffold_without_server, {"server's variate stays 0": {}})
+    | {
+        "variates have the other sign, and one buffer": scaffold_shared_buffer(),
+        "variates by steps, too": scaffold(BY_STEPS, of_server=BY_STEPS),
+        "variates by examples, too": scaffold(EXAMPLES, of_server=EXAMPLES),
+    }
+    | _ways(fedavg, {"no variates": {}}),
+    "fednova": _ways(fednova)
+    | {"uniform, steps by examples": fednova(UNIFORM, EXAMPLES)}
+    | _ways(fednova_of_models, {"models weighed": {}}),
+    "feddyn": {
+        "uniform": feddyn(),
+        "clients without penalty, server takes its model off once": feddyn_of_server(),
+    }
+    | _ways(feddyn_flipped, {"signs flipped": {}})
+    | _ways(fedavg, {"as FedAvg": {}}),
+    "ditto.personal": _ways(
+        ditto,
+        {
+            "": {},
+            "pulled to its own copy": {"follows": True},
+            "lambda twice": {"pull": 2 * LAMBDA},
+        },
+    ),
+    "apfl.mixture": _ways(
+        apfl,
+        {
+            "": {},
+            "own model never moves": {"frozen": True},
+            "after the global step": {"after": True},
+        },
+    )
+    | _ways(apfl_merged, {"own model becomes the mixture": {}}),
+    "apfl.own": _ways(
+        functools.partial(apfl, mixed=False), {"": {}, "after the global step": {"after": True}}
+    ),
+    # Silos' own models and their shares, where the share is adapted.
+    "apfl.adaptive": {
+        "alpha times the gradient": apfl_adaptive(True),
+        "the whole gradient": apfl_adaptive(False),
+    },
+    "ifca": _ways(ifca, paper="uniform"),
+    "pfedme.global": _ways(pfedme, {"": {}, "theta restarts": {"restarts": True}})
+    | _ways(pfedme_without, {"as FedAvg of three steps a batch": {}}),
+    "pfedme.personal": _ways(
+        functools.partial(pfedme, personal=True), {"": {}, "theta restarts": {"restarts": True}}
+    ),
+    "per_fedavg": _ways(per_fedavg, {"": {}, "inner step kept": {"kept": True}}, paper="uniform"),
+    "fedper": _ways(in_layers, {"": _BASE, "as FedAvg": _BOTH}),
+    # With the server's newest base.
+    "fedper.newest": _ways(in_layers, {"": {**_BASE, "combined": True}}),
+    "fedrep": _ways(
+        in_layers,
+        {
+            "": {**_BASE, **_HEAD_FIRST},
+            "base first": {**_BASE, "phases": ((1, 0), (0, 1))},
+            "as FedPer": _BASE,
+        },
+    ),
+    "fedrep.newest": _ways(in_layers, {"": {**_BASE, **_HEAD_FIRST, "combined": True}}),
+    "fedbabu": _ways(
+        in_layers,
+        {"": {**_BOTH, **_HEAD_FROZEN}, "last layer trains": _BOTH, "as FedPer": _BASE},
+    ),
+    "fedbabu.global": _ways(in_layers, {"": {**_BOTH, **_HEAD_FROZEN, "of_server": True}}),
+    "lg_fedavg": _ways(in_layers, {"": _LAST, "as FedAvg": _BOTH}),
+    "batchnorm": _ways(running_means) | {"stays 0": [0.0] * 3},
     "fedbn": {"own": own_running_means()},
     # Of clients with 1 of 4 and 6 of 8 right answers.
     "accuracy": _accuracies(),
     # Of three errors 1 and two errors 4, in batches of three.
     "loss": {"by examples": [2.2], "by batches": [2.5], "the sum of batches' means": [5.0]},
-    # Silos of four rows, batches of three.
-    "last_batch": {"trained on": last_batch(2), "dropped": last_batch(1)},
     # All classes alike, a model that is not a number; labels 0, 1, 2, 0.
     "ties": {"shares": [1 / 3], "the first class wins": [0.5], "the last class wins": [0.25]},
     "diverged": {"not scored": [np.nan], "counts as class 0": [0.5], "counts as wrong": [0.0]},
@@ -695,8 +760,15 @@ def dealt(values: Sequence[float]) -> str:
     same seed dealt alike, whether a client's rows are out of the file's order).
     """
     rows, distinct, seeded, shuffled = values
-    fate = "all once" if rows == distinct == 1000 else "some left out" if rows == distinct else "some twice"
-    return f"{fate}, {'same' if seeded else 'other'} under a seed, {'shuffled' if shuffled else 'in file order'}"
+    fate = (
+        "all once"
+        if rows == distinct == 1000
+        else "some left out"
+        if rows == distinct
+        else "some twice"
+    )
+    order = "shuffled" if shuffled else "in file order"
+    return f"{fate}, {'same' if seeded else 'other'} under a seed, {order}"
 
 
 # Cells that are told in words.

@@ -34,7 +34,9 @@ class Peer:
 PEERS = {
     "suite": Peer("suite.py"),
     "tff": Peer("tff_learning.py", own="0.87.0"),
-    "fedjax": Peer("fedjax_algorithms.py", (
+    "fedjax": Peer(
+        "fedjax_algorithms.py",
+        (
             "fedjax==0.0.17",
             "jax==0.4.25",
             "jaxlib==0.4.25",
@@ -42,7 +44,8 @@ PEERS = {
             "dm-haiku==0.0.11",
             "numpy==1.26.4",
             "scipy==1.12.0",
-        )),
+        ),
+    ),
     "pfl": Peer("pfl_algorithms.py", ("pfl==0.6.0", TORCH)),
     "openfl": Peer("openfl_functions.py", ("openfl==1.9", TORCH)),
     "nvflare": Peer("nvflare_workflows.py", ("nvflare==2.9.0", TORCH)),

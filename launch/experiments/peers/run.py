@@ -2,9 +2,9 @@
 
     ./launch/run python -m launch.experiments.peers.run --peer=fluke-fl
 
-Each peer is installed, pinned, in an environment of its own. Its driver (`drivers/NAME.py`) runs the
-library for three rounds; `readings.py` has what an algorithm's paper gives, and other ways to read
-it. A row of `cells.csv` says which reading a library's numbers are, and `guesses.csv` what was
+Each peer is installed, pinned, in an environment of its own. Its driver (`drivers/NAME.py`) runs
+the library for three rounds; `readings.py` has what an algorithm's paper gives, and other ways to
+read it. A row of `cells.csv` says which reading a library's numbers are, and `guesses.csv` what was
 expected before it was run.
 """
 
@@ -58,10 +58,14 @@ def installed(name: str, folder: pathlib.Path) -> pathlib.Path:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return python
     settings = {uv: os.environ[pip] for pip, uv in _SHARED.items() if pip in os.environ}
-    variables = os.environ | settings | {
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "UV_NO_CONFIG": "1",  # This project pins its own packages in pyproject.toml.
-    }
+    variables = (
+        os.environ
+        | settings
+        | {
+            "UV_INDEX_STRATEGY": "unsafe-best-match",
+            "UV_NO_CONFIG": "1",  # This project pins its own packages in pyproject.toml.
+        }
+    )
     uv = str(pathlib.Path(sys.prefix) / ".uv" / "bin" / "uv")
     uv = uv if pathlib.Path(uv).exists() else "uv"
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as overrides:
@@ -83,7 +87,11 @@ def driven(name: str, python: pathlib.Path, cells: Sequence[str]) -> dict[str, d
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch) / "cells.json"
         driver = HERE / "drivers" / registry.PEERS[name].driver
-        paths = [HERE, HERE / "drivers", *([] if registry.PEERS[name].packages else [HERE.parents[2]])]
+        paths = [
+            HERE,
+            HERE / "drivers",
+            *([] if registry.PEERS[name].packages else [HERE.parents[2]]),
+        ]
         variables = os.environ | _QUIET | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         command = [str(python), str(driver), str(output), *cells]
         result = subprocess.run(command, cwd=scratch, env=variables, check=False)
@@ -93,10 +101,11 @@ def driven(name: str, python: pathlib.Path, cells: Sequence[str]) -> dict[str, d
 
 
 def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
-    """Returns the reading of a cell that is nearest to some numbers, and the largest difference.
-    """
+    """Returns the reading of a cell that is nearest to some numbers, and the largest difference."""
     distances = {}
-    for reading, expected in readings.READINGS[cell.removesuffix(".legacy").removesuffix(".option1")].items():
+    for reading, expected in readings.READINGS[
+        cell.removesuffix(".legacy").removesuffix(".option1")
+    ].items():
         if len(expected) == len(values):
             both = np.isnan(expected) & np.isnan(values)
             difference = np.where(both, 0.0, np.abs(np.subtract(expected, values)))
@@ -143,14 +152,17 @@ def main() -> None:
     python = installed(name, pathlib.Path(FLAGS.environments))
     results = driven(name, python, FLAGS.cells)
     guesses = {(g["library"], g["cell"]): g["guess"] for g in _table(HERE / "guesses.csv")}
-    rows = [row(name, cell, result, guesses.get((name, cell), "")) for cell, result in results.items()]
+    rows = [
+        row(name, cell, result, guesses.get((name, cell), "")) for cell, result in results.items()
+    ]
     kept = [r for r in _table(path) if r["library"] != name or r["cell"] not in results]
     with csv_files.replacing(path) as file:
         writer = csv.DictWriter(file, COLUMNS.split(","), lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted([*kept, *rows], key=lambda r: (r["library"], r["cell"])))
     for each in rows:
-        print(f"{each['cell']:16} {each['outcome']} ({each['largest_difference']}), guess: {each['guess']}")
+        equal = f"{each['outcome']} ({each['largest_difference']})"
+        print(f"{each['cell']:16} {equal}, guess: {each['guess']}")
 
 
 if __name__ == "__main__":

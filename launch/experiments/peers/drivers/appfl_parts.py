@@ -73,7 +73,9 @@ def run(
     **optimizer,
 ):
     server = aggregator(
-        One(normed), aggregator_configs=OmegaConf.create({"optimize_memory": False, **dict(configs)}), logger=Silent()
+        One(normed),
+        aggregator_configs=OmegaConf.create({"optimize_memory": False, **dict(configs)}),
+        logger=Silent(),
     )
     silos = [trainer(i, kind, labels, sizes, normed, **optimizer) for i in range(3)]
     seen = []

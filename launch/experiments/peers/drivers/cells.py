@@ -1,6 +1,6 @@
 """What every driver imports: `@cell(...)` functions are run, and their numbers written as JSON.
 
-    python DRIVER.py OUTPUT.json [CELL...]
+python DRIVER.py OUTPUT.json [CELL...]
 """
 
 import json

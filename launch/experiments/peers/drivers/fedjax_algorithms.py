@@ -125,7 +125,7 @@ def _():
 @cell("ifca", weighted_by="examples")
 def _():
     algorithm = hyp_cluster.hyp_cluster(errors, SGD, ONE, PADDED, SHUFFLED)
-    look = lambda state: [p["w"] for p in state.cluster_params]  # noqa: E731
+    look = lambda state: [p["w"] for p in state.cluster_params]
     return run(algorithm, look, initial=[start(w) for w in problem.CENTRES])
 
 
@@ -145,7 +145,7 @@ def _evaluated(x, y, batch, metric):
 def _():
     dataset = fedjax.ClientDataset({"x": np.asarray(problem.ERRORS, np.float32)})
     batches = dataset.padded_batch(batch_size=problem.BATCH)
-    loss = lambda params, batch, rng: batch["x"]  # noqa: E731
+    loss = lambda params, batch, rng: batch["x"]
     key = jax.random.PRNGKey(0)
     return [fedjax.evaluate_average_loss({}, batches, key, loss)]
 

@@ -5,7 +5,15 @@ import numpy as np
 import problem
 import torch
 from cells import cell, fate, main
-from fedlab.contrib.algorithm import basic_client, basic_server, ditto, feddyn, fednova, fedprox, scaffold
+from fedlab.contrib.algorithm import (
+    basic_client,
+    basic_server,
+    ditto,
+    feddyn,
+    fednova,
+    fedprox,
+    scaffold,
+)
 from fedlab.core.standalone import StandalonePipeline
 from fedlab.utils import functional
 from fedlab.utils.dataset import functional as dealing
@@ -130,7 +138,7 @@ def _batches(x, y, batch):
 def _():
     x = torch.tensor(problem.ERRORS)[:, None] * torch.tensor([[1.0, 0.0]])
     y = torch.zeros(5, dtype=torch.long)
-    loss = lambda outputs, _: outputs[:, 0].mean()  # noqa: E731
+    loss = lambda outputs, _: outputs[:, 0].mean()
     return [functional.evaluate(Given(), loss, _batches(x, y, problem.BATCH))[0]]
 
 

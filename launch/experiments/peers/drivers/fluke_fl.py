@@ -1,7 +1,6 @@
 """fluke-fl: its `CentralizedFL.run` with its own clients and servers."""
 
 import cpu_torchvision  # noqa: F401
-import numpy as np
 import problem
 import torch
 from cells import cell, fate, main
@@ -31,6 +30,7 @@ from fluke.evaluation import ClassificationEval
 from fluke.nets import EncoderHeadNet
 from fluke.utils import FederationObserver
 
+
 class One(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -49,6 +49,11 @@ class Scale(torch.nn.Module):
         return x @ self.w
 
 
+class Pair(EncoderHeadNet):
+    def __init__(self):
+        super().__init__(Scale(problem.BASE0), Scale(problem.LAST0))
+
+
 class Normed(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -57,10 +62,6 @@ class Normed(torch.nn.Module):
 
     def forward(self, x):
         return self.norm(x) @ self.w
-
-
-def pair():
-    return EncoderHeadNet(Scale(problem.BASE0), Scale(problem.LAST0))
 
 
 def loaders(sizes, labels):
@@ -93,7 +94,16 @@ class Watcher(FederationObserver):
 
 
 def run(
-    kind, model, look=None, client=(), server=(), optimizer=(), sizes=problem.SIZES, chosen=None, own=None, labels=problem.Y
+    kind,
+    model,
+    look=None,
+    client=(),
+    server=(),
+    optimizer=(),
+    sizes=problem.SIZES,
+    chosen=None,
+    own=None,
+    labels=problem.Y,
 ):
     env = FlukeENV()
     env.set_seed(1)
@@ -240,33 +250,41 @@ def _():
 
 @cell("fedper", weighted_by="1")
 def _():
-    return run(fedper.FedPer, Scale(problem.BASE0), layers, own=pair())
+    return run(fedper.FedPer, Scale(problem.BASE0), layers, own=Pair())
 
 
 @cell("fedrep", weighted_by="1")
 def _():
-    return run(fedrep.FedRep, Scale(problem.BASE0), layers, own=pair(), client={"tau": 1})
+    # Of a model, not its name, all silos would train one copy.
+    own = "__main__.Pair"
+    return run(fedrep.FedRep, Scale(problem.BASE0), layers, own=own, client={"tau": 1})
 
 
 @cell("fedbabu", weighted_by="1")
 def _():
-    return run(fedbabu.FedBABU, Scale(problem.BASE0), layers, own=pair(), client={"mode": "head", "fine_tuning_epochs": 0})
+    return run(
+        fedbabu.FedBABU,
+        Scale(problem.BASE0),
+        layers,
+        own=Pair(),
+        client={"mode": "head", "fine_tuning_epochs": 0},
+    )
 
 
 @cell("lg_fedavg", weighted_by="1")
 def _():
-    return run(lg_fedavg.LGFedAVG, Scale(problem.LAST0), layers, own=pair())
+    return run(lg_fedavg.LGFedAVG, Scale(problem.LAST0), layers, own=Pair())
 
 
 @cell("batchnorm", weighted_by="1")
 def _():
-    look = lambda a: a.server.model.norm.running_mean.item()  # noqa: E731
+    look = lambda a: a.server.model.norm.running_mean.item()
     return run(fedavg.FedAVG, Normed(), look)
 
 
 @cell("fedbn", weighted_by="1")
 def _():
-    look = lambda a: [c.model.norm.running_mean.item() for c in a.clients]  # noqa: E731
+    look = lambda a: [c.model.norm.running_mean.item() for c in a.clients]
     return run(fedbn.FedBN, Normed(), look)
 
 
@@ -292,7 +310,11 @@ def _():
 
 
 def _of_logits(logits):
-    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(logits, torch.tensor([0, 1, 2, 0]), 4))["accuracy"]]
+    return [
+        ClassificationEval(1, 3).evaluate(
+            1, Given(), loader(logits, torch.tensor([0, 1, 2, 0]), 4)
+        )["accuracy"]
+    ]
 
 
 @cell("ties", how="its evaluator")
@@ -309,7 +331,7 @@ def _():
 def _():
     y = torch.zeros(5, dtype=torch.long)
     x = torch.sqrt(torch.tensor(problem.ERRORS))[:, None] * torch.tensor([[1.0, 0.0, 0.0]])
-    loss = lambda p, _: (p[:, 0] ** 2).mean()  # noqa: E731
+    loss = lambda p, _: (p[:, 0] ** 2).mean()
     return [ClassificationEval(1, 3).evaluate(1, Given(), loader(x, y), loss_fn=loss)["loss"]]
 
 

@@ -3,7 +3,6 @@
 Flower leaves training to the user's client, so that only what its servers do is compared.
 """
 
-
 import numpy as np
 import problem
 from cells import cell, fate, main
@@ -52,7 +51,11 @@ class Grid:
             metrics = MetricRecord({"accuracy": hits / count, "num-examples": count})
             return reply(message, RecordDict({"metrics": metrics}))
         w = next(iter(message.content.array_records.values())).to_numpy_ndarrays()[0]
-        if self.absent and silo == problem.ABSENT and message.content["config"]["server-round"] == 2:
+        if (
+            self.absent
+            and silo == problem.ABSENT
+            and message.content["config"]["server-round"] == 2
+        ):
             return reply(message, error=Error(0, "away"))
         arrays = ArrayRecord([trained(silo, w, self.labels[silo])])
         metrics = MetricRecord({"num-examples": problem.SIZES[silo]})

@@ -60,7 +60,9 @@ def silos(initial=(problem.W0,), labels=problem.Y, sizes=problem.SIZES):
     )
 
 
-def run(kind, look=None, initial=(problem.W0,), start=None, client=SGD, server=None, data=(), **own):
+def run(
+    kind, look=None, initial=(problem.W0,), start=None, client=SGD, server=None, data=(), **own
+):
     own = {"server_optimizer": server or OptimizerConfig("sgd", 1.0), **own}
     if "personal_optimizer" in {field.name for field in dataclasses.fields(kind)}:
         own.setdefault("personal_optimizer", SGD)
@@ -84,6 +86,9 @@ class _View:
 
     def shared(self):
         return [np.ravel(w) for w in tf.nest.flatten(self.weights)]
+
+    def models(self):
+        return np.ravel(tf.nest.flatten(self.weights)[0])
 
     def own(self):
         models = [self.algorithm.personal_model(self.weights, s) for s in self.states.values()]
@@ -161,12 +166,12 @@ def _():
 _PAIR = (problem.BASE0, problem.LAST0)
 
 
-@cell("fedper", weighted_by="examples")
+@cell("fedper.newest", weighted_by="examples")
 def _():
     return run(algorithms.FedPer, _View.own, _PAIR)
 
 
-@cell("fedrep", weighted_by="examples")
+@cell("fedrep.newest", weighted_by="examples")
 def _():
     return run(algorithms.FedRep, _View.own, _PAIR, head_epochs=1)
 
@@ -179,7 +184,7 @@ def _():
 @cell("ifca", weighted_by="examples")
 def _():
     start = [(np.float32(w),) for w in problem.CENTRES]
-    return run(algorithms.TRAINING["hypcluster"], start=start, num_clusters=2)
+    return run(algorithms.TRAINING["hypcluster"], _View.models, start=start, num_clusters=2)
 
 
 _LABELS = np.arange(1000) % 10

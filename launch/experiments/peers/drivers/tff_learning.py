@@ -33,7 +33,9 @@ def model(normed=False):
 
 def data(silo, labels=problem.Y, sizes=problem.SIZES):
     shape = (sizes[silo], 1)
-    rows = collections.OrderedDict(x=tf.fill(shape, problem.X[silo]), y=tf.fill(shape, labels[silo]))
+    rows = collections.OrderedDict(
+        x=tf.fill(shape, problem.X[silo]), y=tf.fill(shape, labels[silo])
+    )
     return tf.data.Dataset.from_tensor_slices(rows).batch(problem.BATCH)
 
 
