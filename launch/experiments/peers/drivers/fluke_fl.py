@@ -177,8 +177,9 @@ def _():
 
 
 def _adaptive(mode):
-    server = dict(mode=mode, lr=problem.SERVER_RATE, beta1=problem.BETA_1, beta2=problem.BETA_2)
-    return run(fedopt.FedOpt, One(), server={**server, "tau": problem.TAU})
+    server = {"mode": mode, "beta1": problem.BETA_1, "beta2": problem.BETA_2}
+    rates = {"lr": problem.SERVER_RATE, "tau": problem.TAU}
+    return run(fedopt.FedOpt, One(), server={**server, **rates})
 
 
 for _name in ("adam", "yogi", "adagrad"):
