@@ -47,6 +47,11 @@ PEERS = {
         ),
     ),
     "pfl": Peer("pfl_algorithms.py", ("pfl==0.6.0", TORCH)),
+    "fl4health": Peer(
+        "fl4health_clients.py",
+        ("fl4health==0.4.2",),
+        overrides=(TORCH,),
+    ),
     "openfl": Peer("openfl_functions.py", ("openfl==1.9", TORCH)),
     "nvflare": Peer("nvflare_workflows.py", ("nvflare==2.9.0", TORCH)),
     "appfl": Peer("appfl_parts.py", ("appfl==1.12.0", TORCH)),

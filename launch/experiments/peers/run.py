@@ -134,7 +134,7 @@ def row(name: str, cell: str, result: Mapping[str, Any], guess: str) -> dict[str
         "outcome": outcome,
         "largest_difference": difference,
         "guess": guess,
-        "hit": int(guess == outcome) if guess else "",
+        "hit": int(guess in (outcome, outcome.split(":")[0])) if guess else "",
         "numbers": " ".join(f"{value:.6g}" for value in values or ()),
     }
 
@@ -155,7 +155,10 @@ def main() -> None:
     rows = [
         row(name, cell, result, guesses.get((name, cell), "")) for cell, result in results.items()
     ]
-    kept = [r for r in _table(path) if r["library"] != name or r["cell"] not in results]
+    replaced = set(FLAGS.cells)  # All, if none are named.
+    kept = [
+        r for r in _table(path) if r["library"] != name or (replaced and r["cell"] not in replaced)
+    ]
     with csv_files.replacing(path) as file:
         writer = csv.DictWriter(file, COLUMNS.split(","), lineterminator="\n")
         writer.writeheader()
