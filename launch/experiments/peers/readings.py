@@ -108,8 +108,8 @@ def momentum(weights: Weights = EXAMPLES, is_kept: bool = False) -> list[float]:
 
 
 def server(
+    kind: str,
     weights: Weights = EXAMPLES,
-    kind: str = "adam",
     initial: float = TAU**2,
     twice: bool = False,
     corrected: str = "",
@@ -608,7 +608,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
     ),
     "fedsgd": _ways(fedsgd) | _ways(fedavg, {"as FedAvg": {}}),
     "fedadam": _ways(
-        server,
+        functools.partial(server, "adam"),
         {
             "": {},
             "v begins at 0": {"initial": 0.0},
@@ -623,7 +623,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
         },
     ),
     "fedyogi": _ways(
-        functools.partial(server, kind="yogi"),
+        functools.partial(server, "yogi"),
         {
             "": {},
             "v begins at 0": {"initial": 0.0},
@@ -637,15 +637,19 @@ READINGS: dict[str, dict[str, list[float]]] = {
                 "first": -1e-6,
                 "corrected": "both",
             },
+        },
+    )
+    | _ways(
+        functools.partial(server, "decaying yogi"),
+        {
             "second moment decays as Adam's, bias-corrected": {
-                "kind": "decaying yogi",
                 "initial": 0.0,
                 "corrected": "both",
             },
         },
     ),
     "fedadagrad": _ways(
-        functools.partial(server, kind="adagrad"),
+        functools.partial(server, "adagrad"),
         {
             "": {},
             "v begins at 0": {"initial": 0.0},

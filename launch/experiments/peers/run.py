@@ -54,8 +54,8 @@ def installed(name: str, folder: pathlib.Path) -> pathlib.Path:
         return pathlib.Path(sys.executable)
     environment = folder.resolve() / name
     python, stamp = environment / "bin" / "python", environment / "installed"
-    wanted = "\n".join((peer.python, *peer.packages, *peer.overrides))
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+    pins = "\n".join((peer.python, *peer.packages, *peer.overrides))
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == pins:
         return python
     settings = {uv: os.environ[pip] for pip, uv in _SHARED.items() if pip in os.environ}
     variables = (
@@ -78,7 +78,7 @@ def installed(name: str, folder: pathlib.Path) -> pathlib.Path:
         ):
             if subprocess.run([uv, *command], env=variables, check=False).returncode:
                 raise UserError(name, "an install that failed", "what uv says above")
-    stamp.write_text(wanted, encoding="utf-8")
+    stamp.write_text(pins, encoding="utf-8")
     return python
 
 

@@ -10,22 +10,13 @@ from appfl.misc import data as dealing
 from cells import cell, fate, main
 from omegaconf import OmegaConf
 from torch.utils.data import TensorDataset
+from torch_models import TorchWeight
 
 warnings.filterwarnings("ignore")
 HOW = "its trainers and aggregators, our loop"
 
 
-class One(torch.nn.Module):
-    def __init__(self, normed=False):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(1, affine=False) if normed else torch.nn.Identity()
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
-    def forward(self, x):
-        return self.norm(x) @ self.w
-
-
-class Silent(ClientAgentFileLogger):
+class AppflLogger(ClientAgentFileLogger):
     def __init__(self):
         pass
 
@@ -52,12 +43,12 @@ def trainer(silo, kind, labels, sizes, normed, **optimizer):
         "logging_id": str(silo),
     }
     return kind(
-        model=One(normed),
+        model=TorchWeight(normed=normed),
         loss_fn=torch.nn.MSELoss(),
         metric=lambda true, predicted: 0.0,
         train_dataset=data,
         train_configs=OmegaConf.create(configs),
-        logger=Silent(),
+        logger=AppflLogger(),
     )
 
 
@@ -73,9 +64,9 @@ def run(
     **optimizer,
 ):
     server = aggregator(
-        One(normed),
+        TorchWeight(normed=normed),
         aggregator_configs=OmegaConf.create({"optimize_memory": False, **dict(configs)}),
-        logger=Silent(),
+        logger=AppflLogger(),
     )
     silos = [trainer(i, kind, labels, sizes, normed, **optimizer) for i in range(3)]
     seen = []
@@ -146,11 +137,11 @@ def _():
 
 @cell("loss", "its trainer's validation")
 def _():
-    one = trainer(0, trainers.VanillaTrainer, problem.Y, problem.SIZES, False)
+    first = trainer(0, trainers.VanillaTrainer, problem.Y, problem.SIZES, False)
     x = torch.sqrt(torch.tensor(problem.ERRORS))[:, None] / problem.W0
     data = TensorDataset(x, torch.zeros(5, 1))
-    one.val_dataloader = torch.utils.data.DataLoader(data, problem.BATCH)
-    return [one._validate()[0]]
+    first.val_dataloader = torch.utils.data.DataLoader(data, problem.BATCH)
+    return [first._validate()[0]]
 
 
 _DATA = [(torch.tensor([float(i)]), i % 10) for i in range(1000)]

@@ -10,14 +10,14 @@ import traceback
 _CELLS = {}
 
 
-def cell(name, how="own loop", weighted_by=""):
+def cell(name, route="own loop", weighted_by=""):
     """Registers a function that returns numbers, as the readings of that name do, flat or nested.
 
-    `how` says whether the peer's own loop was run, or which of its parts.
+    `route` says whether the peer's own loop was run, or which of its parts.
     """
 
     def register(function):
-        _CELLS[name] = (function, how, weighted_by)
+        _CELLS[name] = (function, route, weighted_by)
         return function
 
     return register
@@ -43,8 +43,8 @@ def main():
     output, *names = sys.argv[1:]
     results = {}
     for name in names or _CELLS:
-        function, how, weighted_by = _CELLS[name]
-        results[name] = {"how": how, "weighted_by": weighted_by}
+        function, route, weighted_by = _CELLS[name]
+        results[name] = {"how": route, "weighted_by": weighted_by}
         try:
             results[name]["values"] = flat(function())
         except Exception as error:  # The library's own error is the cell's result.

@@ -17,15 +17,7 @@ from fedlab.contrib.algorithm import (
 from fedlab.core.standalone import StandalonePipeline
 from fedlab.utils import functional
 from fedlab.utils.dataset import functional as dealing
-
-
-class One(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
-    def forward(self, x):
-        return x @ self.w
+from torch_models import TorchLogits, TorchWeight
 
 
 class Data:
@@ -44,8 +36,8 @@ class Data:
 
 def run(handler_kind, trainer_kind, server=None, client=(), momentum=0.0, chosen=None, data=None):
     """Runs a pipeline; the loss alone is replaced, as the trainers' is one for classes."""
-    handler = handler_kind(One(), problem.ROUNDS, 1.0)
-    trainer = trainer_kind(One(), 3)
+    handler = handler_kind(TorchWeight(), problem.ROUNDS, 1.0)
+    trainer = trainer_kind(TorchWeight(), 3)
     trainer.setup_dataset(data or Data())
     trainer.setup_optim(1, problem.BATCH, problem.RATE, *client)
     trainer.criterion = torch.nn.MSELoss()
@@ -121,15 +113,6 @@ def _():
     return run(ditto.DittoServerHandler, ditto.DittoSerialClientTrainer)
 
 
-class Given(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.unused = torch.nn.Parameter(torch.zeros(1))
-
-    def forward(self, x):
-        return x
-
-
 def _batches(x, y, batch):
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch)
 
@@ -139,12 +122,12 @@ def _():
     x = torch.tensor(problem.ERRORS)[:, None] * torch.tensor([[1.0, 0.0]])
     y = torch.zeros(5, dtype=torch.long)
     loss = lambda outputs, _: outputs[:, 0].mean()
-    return [functional.evaluate(Given(), loss, _batches(x, y, problem.BATCH))[0]]
+    return [functional.evaluate(TorchLogits(), loss, _batches(x, y, problem.BATCH))[0]]
 
 
 def _accuracy(logits):
     data = _batches(logits, torch.tensor([0, 1, 2, 0]), 4)
-    return [functional.evaluate(Given(), torch.nn.CrossEntropyLoss(), data)[1]]
+    return [functional.evaluate(TorchLogits(), torch.nn.CrossEntropyLoss(), data)[1]]
 
 
 @cell("ties", "its evaluate")

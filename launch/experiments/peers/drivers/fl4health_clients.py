@@ -26,37 +26,25 @@ from flwr.common import (
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 from torch.utils.data import DataLoader, TensorDataset
-
-
-class Scale(torch.nn.Module):
-    def __init__(self, value):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([[value]]))
-
-    def forward(self, x):
-        return x @ self.w
-
-
-class Normed(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(1, affine=False)
-        self.scale = Scale(problem.W0)
-
-    def forward(self, x):
-        return self.scale(self.norm(x))
+from torch_models import TorchWeight
 
 
 def one():
-    return Scale(problem.W0)
+    return TorchWeight()
+
+
+def normed():
+    return TorchWeight(normed=True)
 
 
 def split():
-    return SequentiallySplitExchangeBaseModel(Scale(problem.BASE0), Scale(problem.LAST0))
+    return SequentiallySplitExchangeBaseModel(
+        TorchWeight(problem.BASE0), TorchWeight(problem.LAST0)
+    )
 
 
 def rep():
-    return FedRepModel(Scale(problem.BASE0), Scale(problem.LAST0))
+    return FedRepModel(TorchWeight(problem.BASE0), TorchWeight(problem.LAST0))
 
 
 def client(kind, silo, model, labels, sizes, momentum):
@@ -90,7 +78,7 @@ def client(kind, silo, model, labels, sizes, momentum):
     return Ours(data_path=pathlib.Path("."), metrics=[], device=torch.device("cpu"))
 
 
-class Proxy(ClientProxy):
+class ClientOfFl4health(ClientProxy):
     def __init__(self, silo, ours):
         super().__init__(str(silo))
         self.silo, self.ours = silo, ours
@@ -113,7 +101,7 @@ def run(
     labels=problem.Y,
     sizes=problem.SIZES,
     momentum=0.0,
-    shared=None,
+    index=0,
     **arguments,
 ):
     epochs = {"local_head_epochs": 1, "local_rep_epochs": 1}
@@ -125,12 +113,12 @@ def run(
     ours = [client(kind, i, model, labels, sizes, momentum) for i in range(3)]
     manager, seen = SimpleClientManager(), []
     for silo in range(3):
-        manager.register(Proxy(silo, ours[silo]))
-    first = shared or [v.numpy() for v in model().state_dict().values()]
+        manager.register(ClientOfFl4health(silo, ours[silo]))
+    first = [v.numpy() for v in model().state_dict().values()]
 
     def note(number, arrays, settings):
         if number:
-            seen.append(look(ours) if look else arrays[0].item())
+            seen.append(look(ours) if look else arrays[index].item())
 
     served = strategy(
         initial_parameters=ndarrays_to_parameters(first),
@@ -181,12 +169,8 @@ def _layers(ours):
     return [[p.item() for p in c.model.parameters()] for c in ours]
 
 
-_BASE = [torch.tensor([[problem.BASE0]]).numpy()]
-
-
 @cell("fedper", weighted_by="examples")
 def _():
-    # All parameters come first, later ones are the base's.
     return run(FedPerClient, split, _layers)
 
 
@@ -197,7 +181,7 @@ def _():
 
 @cell("batchnorm", weighted_by="examples")
 def _():
-    return run(model=Normed)
+    return run(model=normed, index=1)
 
 
 class WithoutNorms(FedBnClient):
@@ -207,7 +191,7 @@ class WithoutNorms(FedBnClient):
 
 @cell("fedbn", weighted_by="examples")
 def _():
-    return run(WithoutNorms, Normed, lambda ours: [c.model.norm.running_mean.item() for c in ours])
+    return run(WithoutNorms, normed, lambda ours: [c.model.norm.running_mean.item() for c in ours])
 
 
 @cell("loss", "its client's validation")

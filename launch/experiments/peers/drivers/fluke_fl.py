@@ -29,39 +29,12 @@ from fluke.data import DataSplitter, FastDataLoader
 from fluke.evaluation import ClassificationEval
 from fluke.nets import EncoderHeadNet
 from fluke.utils import FederationObserver
+from torch_models import TorchLogits, TorchWeight
 
 
-class One(torch.nn.Module):
+class FlukePair(EncoderHeadNet):
     def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
-    def forward(self, x):
-        return x @ self.w
-
-
-class Scale(torch.nn.Module):
-    def __init__(self, value):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([[value]]))
-
-    def forward(self, x):
-        return x @ self.w
-
-
-class Pair(EncoderHeadNet):
-    def __init__(self):
-        super().__init__(Scale(problem.BASE0), Scale(problem.LAST0))
-
-
-class Normed(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(1, affine=False)
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
-    def forward(self, x):
-        return self.norm(x) @ self.w
+        super().__init__(TorchWeight(problem.BASE0), TorchWeight(problem.LAST0))
 
 
 def loaders(sizes, labels):
@@ -85,7 +58,7 @@ class Splitter:
 _OWN = (PersonalizedFL, fedrep.FedRep)
 
 
-class Watcher(FederationObserver):
+class FlukeWatcher(FederationObserver):
     def __init__(self, look):
         self.look, self.seen = look, []
 
@@ -127,7 +100,7 @@ def run(
         algorithm.server.get_eligible_clients = lambda share: [
             algorithm.clients[i] for i in next(rounds)
         ]
-    watcher = Watcher(lambda: (look or weight)(algorithm))
+    watcher = FlukeWatcher(lambda: (look or weight)(algorithm))
     algorithm.set_callbacks(watcher)
     algorithm.run(problem.ROUNDS, 1.0)
     return watcher.seen
@@ -143,43 +116,43 @@ def layers(algorithm):
 
 @cell("fedavg", weighted_by="1 (weighted: False is the class's default)")
 def _():
-    return run(fedavg.FedAVG, One())
+    return run(fedavg.FedAVG, TorchWeight())
 
 
 @cell("fedavg_absent", weighted_by="1")
 def _():
-    return run(fedavg.FedAVG, One(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
+    return run(fedavg.FedAVG, TorchWeight(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
 
 
 @cell("diverged_client", weighted_by="1")
 def _():
-    return run(fedavg.FedAVG, One(), labels=(*problem.Y[:2], float("nan")))
+    return run(fedavg.FedAVG, TorchWeight(), labels=(*problem.Y[:2], float("nan")))
 
 
 @cell("last_batch", weighted_by="1")
 def _():
-    return run(fedavg.FedAVG, One(), sizes=problem.LAST_OF_ONE)
+    return run(fedavg.FedAVG, TorchWeight(), sizes=problem.LAST_OF_ONE)
 
 
 @cell("client_momentum", weighted_by="1")
 def _():
-    return run(fedavg.FedAVG, One(), optimizer={"momentum": problem.MOMENTUM})
+    return run(fedavg.FedAVG, TorchWeight(), optimizer={"momentum": problem.MOMENTUM})
 
 
 @cell("fedprox", weighted_by="1")
 def _():
-    return run(fedprox.FedProx, One(), client={"mu": problem.MU})
+    return run(fedprox.FedProx, TorchWeight(), client={"mu": problem.MU})
 
 
 @cell("fedsgd", weighted_by="1")
 def _():
-    return run(fedsgd.FedSGD, One())
+    return run(fedsgd.FedSGD, TorchWeight())
 
 
 def _adaptive(mode):
     server = {"mode": mode, "beta1": problem.BETA_1, "beta2": problem.BETA_2}
     rates = {"lr": problem.SERVER_RATE, "tau": problem.TAU}
-    return run(fedopt.FedOpt, One(), server={**server, **rates})
+    return run(fedopt.FedOpt, TorchWeight(), server={**server, **rates})
 
 
 for _name in ("adam", "yogi", "adagrad"):
@@ -188,24 +161,24 @@ for _name in ("adam", "yogi", "adagrad"):
 
 @cell("fedavgm", weighted_by="examples")
 def _():
-    return run(fedavgm.FedAVGM, One(), server={"momentum": problem.MOMENTUM})
+    return run(fedavgm.FedAVGM, TorchWeight(), server={"momentum": problem.MOMENTUM})
 
 
 @cell("scaffold", weighted_by="examples, its variates uniformly")
 def _():
-    return run(scaffold.SCAFFOLD, One())
+    return run(scaffold.SCAFFOLD, TorchWeight())
 
 
 @cell("fednova", weighted_by="1")
 def _():
-    return run(fednova.FedNova, One())
+    return run(fednova.FedNova, TorchWeight())
 
 
 @cell("feddyn", weighted_by="examples")
 def _():
     return run(
         feddyn.FedDyn,
-        One(),
+        TorchWeight(),
         lambda a: a.server.cld_mdl.w.item(),
         client={"alpha": problem.ALPHA, "clipping": 0},
         server={"alpha": problem.ALPHA},
@@ -216,7 +189,7 @@ def _():
 def _():
     return run(
         ditto.Ditto,
-        One(),
+        TorchWeight(),
         lambda a: [c.personalized_model.w.item() for c in a.clients],
         client={"lam": problem.LAMBDA, "tau": 1},
     )
@@ -226,7 +199,7 @@ def _():
 def _():
     return run(
         apfl.APFL,
-        One(),
+        TorchWeight(),
         lambda a: [c.personalized_model.w.item() for c in a.clients],
         client={"lam": problem.ALPHA},
         server={"tau": 1},
@@ -237,7 +210,7 @@ def _():
 def _():
     return run(
         pfedme.PFedMe,
-        One(),
+        TorchWeight(),
         client={"k": problem.PFEDME_STEPS},
         server={"beta": 1.0},
         optimizer={"lamda": problem.LAMBDA, "mu": 0.0},
@@ -246,94 +219,87 @@ def _():
 
 @cell("per_fedavg", weighted_by="1")
 def _():
-    return run(per_fedavg.PerFedAVG, One(), client={"mode": "FO", "beta": problem.RATE})
+    return run(per_fedavg.PerFedAVG, TorchWeight(), client={"mode": "FO", "beta": problem.RATE})
 
 
 @cell("fedper", weighted_by="1")
 def _():
-    return run(fedper.FedPer, Scale(problem.BASE0), layers, own=Pair())
+    return run(fedper.FedPer, TorchWeight(problem.BASE0), layers, own=FlukePair())
 
 
 @cell("fedrep", weighted_by="1")
 def _():
     # Of a model, not its name, all silos would train one copy.
-    own = "__main__.Pair"
-    return run(fedrep.FedRep, Scale(problem.BASE0), layers, own=own, client={"tau": 1})
+    own = "__main__.FlukePair"
+    return run(fedrep.FedRep, TorchWeight(problem.BASE0), layers, own=own, client={"tau": 1})
 
 
 @cell("fedbabu", weighted_by="1")
 def _():
     return run(
         fedbabu.FedBABU,
-        Scale(problem.BASE0),
+        TorchWeight(problem.BASE0),
         layers,
-        own=Pair(),
+        own=FlukePair(),
         client={"mode": "head", "fine_tuning_epochs": 0},
     )
 
 
 @cell("lg_fedavg", weighted_by="1")
 def _():
-    return run(lg_fedavg.LGFedAVG, Scale(problem.LAST0), layers, own=Pair())
+    return run(lg_fedavg.LGFedAVG, TorchWeight(problem.LAST0), layers, own=FlukePair())
 
 
 @cell("batchnorm", weighted_by="1")
 def _():
     look = lambda a: a.server.model.norm.running_mean.item()
-    return run(fedavg.FedAVG, Normed(), look)
+    return run(fedavg.FedAVG, TorchWeight(normed=True), look)
 
 
 @cell("fedbn", weighted_by="1")
 def _():
     look = lambda a: [c.model.norm.running_mean.item() for c in a.clients]
-    return run(fedbn.FedBN, Normed(), look)
-
-
-class Given(torch.nn.Module):
-    """Returns its inputs, which are logits."""
-
-    def forward(self, x):
-        return x
+    return run(fedbn.FedBN, TorchWeight(normed=True), look)
 
 
 def loader(x, y, batch=problem.BATCH):
     return FastDataLoader(x, y, num_labels=3, batch_size=batch, shuffle=False)
 
 
-@cell("accuracy", how="its evaluator, given both clients' loaders")
+@cell("accuracy", route="its evaluator, given both clients' loaders")
 def _():
     clients = []
     for hits, count in zip(problem.HITS, problem.COUNTS):
         y = torch.zeros(count, dtype=torch.long)
         said = torch.tensor([0] * hits + [1] * (count - hits))
         clients.append(loader(torch.eye(3)[said], y, 4))
-    return [ClassificationEval(1, 3).evaluate(1, Given(), clients)["accuracy"]]
+    return [ClassificationEval(1, 3).evaluate(1, TorchLogits(), clients)["accuracy"]]
 
 
 def _of_logits(logits):
     return [
         ClassificationEval(1, 3).evaluate(
-            1, Given(), loader(logits, torch.tensor([0, 1, 2, 0]), 4)
+            1, TorchLogits(), loader(logits, torch.tensor([0, 1, 2, 0]), 4)
         )["accuracy"]
     ]
 
 
-@cell("ties", how="its evaluator")
+@cell("ties", route="its evaluator")
 def _():
     return _of_logits(torch.zeros(4, 3))
 
 
-@cell("diverged", how="its evaluator")
+@cell("diverged", route="its evaluator")
 def _():
     return _of_logits(torch.full((4, 3), float("nan")))
 
 
-@cell("loss", how="its evaluator")
+@cell("loss", route="its evaluator")
 def _():
     y = torch.zeros(5, dtype=torch.long)
     x = torch.sqrt(torch.tensor(problem.ERRORS))[:, None] * torch.tensor([[1.0, 0.0, 0.0]])
     loss = lambda p, _: (p[:, 0] ** 2).mean()
-    return [ClassificationEval(1, 3).evaluate(1, Given(), loader(x, y), loss_fn=loss)["loss"]]
+    return [ClassificationEval(1, 3).evaluate(1, TorchLogits(), loader(x, y), loss_fn=loss)["loss"]]
 
 
 _LABELS = torch.arange(1000) % 10
@@ -350,6 +316,6 @@ for _name, _kind in {
     "dirichlet": DataSplitter.label_dirichlet_skew,
     "shards": DataSplitter.label_pathological_skew,
 }.items():
-    cell(_name, how="its splitter")(lambda kind=_kind: fate(lambda: _dealt(kind)))
+    cell(_name, route="its splitter")(lambda kind=_kind: fate(lambda: _dealt(kind)))
 
 main()

@@ -32,7 +32,7 @@ def trained(silo, w, label):
     return w
 
 
-class Grid:
+class GridOfSilos:
     """Answers messages at once, silo by silo."""
 
     def __init__(self, labels, absent=False):
@@ -76,13 +76,13 @@ def started(strategy, **grid):
         if round_number:
             seen.append(arrays.to_numpy_ndarrays()[0])
 
-    grid = Grid(grid.pop("labels", problem.Y), **grid)
+    grid = GridOfSilos(grid.pop("labels", problem.Y), **grid)
     initial = ArrayRecord([np.array([problem.W0])])
     strategy.start(grid, initial, num_rounds=problem.ROUNDS, evaluate_fn=look)
     return seen
 
 
-class Proxy(ClientProxy):
+class ClientOfFlower(ClientProxy):
     def fit(self, ins, timeout, group_id):
         silo = int(self.cid)
         w = trained(silo, parameters_to_ndarrays(ins.parameters)[0], problem.Y[silo])
@@ -105,7 +105,7 @@ def served(kind, **arguments):
     initial = ndarrays_to_parameters([np.array([problem.W0])])
     manager = SimpleClientManager()
     for silo in range(3):
-        manager.register(Proxy(str(silo)))
+        manager.register(ClientOfFlower(str(silo)))
     strategy = kind(
         initial_parameters=initial, evaluate_fn=look, fraction_evaluate=0.0, **arguments
     )
@@ -153,7 +153,7 @@ def _():
 
 @cell("accuracy", HOW, "num-examples")
 def _():
-    grid = Grid(problem.Y)
+    grid = GridOfSilos(problem.Y)
     grid.get_node_ids = lambda: [1, 2]
     initial = ArrayRecord([np.array([problem.W0])])
     result = new.FedAvg().start(grid, initial, num_rounds=1)

@@ -13,28 +13,19 @@ from nvflare.app_common.workflows.scaffold import Scaffold
 from nvflare.app_opt.pt.fedopt_ctl import FedOpt
 from nvflare.app_opt.pt.fedproxloss import PTFedProxLoss
 from nvflare.app_opt.pt.scaffold import PTScaffoldHelper
+from torch_models import TorchWeight
 
 HOW = "own loop, its messages answered in the process"
 WEIGHTS = "NUM_STEPS_CURRENT_ROUND"
 KEY = "NUM_STEPS_CURRENT_ROUND"
 
 
-class One(torch.nn.Module):
-    def __init__(self, normed=False):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(1, affine=False) if normed else torch.nn.Identity()
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
-    def forward(self, x):
-        return self.norm(x) @ self.w
-
-
-class Clients:
+class NvflareClients:
     """Our part: plain SGD, with the library's helpers."""
 
     def __init__(self, labels=problem.Y, mu=0.0, scaffold=False, diff=False, normed=False):
         self.labels, self.mu, self.diff, self.normed = labels, mu, diff, normed
-        self.models = [One(normed) for _ in range(3)]
+        self.models = [TorchWeight(normed=normed) for _ in range(3)]
         self.helpers = [PTScaffoldHelper() for _ in range(3)] if scaffold else None
         for helper, model in zip(self.helpers or (), self.models):
             helper.init(model)
@@ -103,7 +94,9 @@ def run(kind, clients, look="w", chosen=((0, 1, 2),) * problem.ROUNDS, **argumen
 
         event = fire_event_with_data = info = warning = error = _quiet
 
-    start = {k: v.numpy().copy() for k, v in One(clients.normed).state_dict().items()}
+    start = {
+        k: v.numpy().copy() for k, v in TorchWeight(normed=clients.normed).state_dict().items()
+    }
     workflow = Workflow(num_clients=3, num_rounds=problem.ROUNDS, **arguments)
     workflow.fl_ctx, workflow.model = FLContext(), FLModel(params=start)
     if kind is Scaffold:
@@ -114,32 +107,32 @@ def run(kind, clients, look="w", chosen=((0, 1, 2),) * problem.ROUNDS, **argumen
 
 @cell("fedavg", HOW, WEIGHTS)
 def _():
-    return run(FedAvg, Clients())
+    return run(FedAvg, NvflareClients())
 
 
 @cell("fedavg_absent", HOW, WEIGHTS)
 def _():
-    return run(FedAvg, Clients(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
+    return run(FedAvg, NvflareClients(), chosen=([0, 1, 2], [0, 1], [0, 1, 2]))
 
 
 @cell("diverged_client", HOW, WEIGHTS)
 def _():
-    return run(FedAvg, Clients(labels=(*problem.Y[:2], float("nan"))))
+    return run(FedAvg, NvflareClients(labels=(*problem.Y[:2], float("nan"))))
 
 
 @cell("fedprox", HOW + "; its loss", WEIGHTS)
 def _():
-    return run(FedAvg, Clients(mu=problem.MU))
+    return run(FedAvg, NvflareClients(mu=problem.MU))
 
 
 @cell("batchnorm", HOW, WEIGHTS)
 def _():
-    return run(FedAvg, Clients(normed=True), "norm.running_mean")
+    return run(FedAvg, NvflareClients(normed=True), "norm.running_mean")
 
 
 @cell("scaffold", HOW + "; its helper", WEIGHTS)
 def _():
-    return run(Scaffold, Clients(scaffold=True))
+    return run(Scaffold, NvflareClients(scaffold=True))
 
 
 def _optimized(name, **arguments):
@@ -147,8 +140,8 @@ def _optimized(name, **arguments):
     optimizer = {"path": f"torch.optim.{name}", "args": arguments}
     return run(
         FedOpt,
-        Clients(diff=True),
-        source_model=One(),
+        NvflareClients(diff=True),
+        source_model=TorchWeight(),
         optimizer_args=optimizer,
         lr_scheduler_args=constant,
     )

@@ -21,21 +21,18 @@ from pfl.data.user_state import InMemoryUserStateStorage
 from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
+from torch_models import TorchWeight
 
 
-class One(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.tensor([[problem.W0]]))
-
+class PflWeight(TorchWeight):
     def loss(self, x, y, is_eval=False):
-        return torch.mean((x @ self.w - y) ** 2)
+        return torch.mean((self(x) - y) ** 2)
 
     def metrics(self, x, y):
         return {"accuracy": Weighted(float(y.sum()), len(y))}
 
 
-class Watcher(TrainingProcessCallback):
+class PflWatcher(TrainingProcessCallback):
     def __init__(self):
         self.seen, self.metrics = [], []
 
@@ -62,7 +59,7 @@ def run(
     sizes=problem.SIZES,
     **more,
 ):
-    module, users = One(), itertools.cycle(order)
+    module, users = PflWeight(), itertools.cycle(order)
     make, arguments = server
     model = PyTorchModel(module, client, make(module.parameters(), **arguments))
     data = FederatedDataset(lambda silo: rows(silo, labels, sizes), lambda: next(users))
@@ -77,7 +74,7 @@ def run(
     training = NNTrainHyperParams(
         local_learning_rate=problem.RATE, local_num_epochs=1, local_batch_size=problem.BATCH
     )
-    watcher = Watcher()
+    watcher = PflWatcher()
     algorithm.run(settings, backend, model, training, None, [watcher])
     return watcher.seen
 
@@ -85,12 +82,6 @@ def run(
 @cell("fedavg", weighted_by="1")
 def _():
     return run(FederatedAveraging())
-
-
-class Cohorts:
-    """A cohort size that is two in round two."""
-
-    sizes = (3, 2, 3)
 
 
 @cell("fedavg_absent", weighted_by="1")
@@ -101,14 +92,14 @@ def _():
         count = 0
 
         def value(self):
-            return Cohorts.sizes[min(Size.count, 2)]
+            return (3, 2, 3)[min(Size.count, 2)]
 
-    class Algorithm(FederatedAveraging):
+    class InCohorts(FederatedAveraging):
         def process_aggregated_statistics(self, *arguments, **more):
             Size.count += 1
             return super().process_aggregated_statistics(*arguments, **more)
 
-    return run(Algorithm(), cohort=Size(), order=(0, 1, 2, 0, 1, 0, 1, 2))
+    return run(InCohorts(), cohort=Size(), order=(0, 1, 2, 0, 1, 0, 1, 2))
 
 
 @cell("diverged_client", weighted_by="1")
@@ -180,7 +171,7 @@ def _():
         return Dataset(raw_data=[y, y], user_id=str(user))
 
     data = FederatedDataset(make, lambda: next(users))
-    module = One()
+    module = PflWeight()
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), 1.0))
     context = CentralContext(
         current_central_iteration=0,
