@@ -7,6 +7,7 @@ import problem
 import tensorflow as tf
 from cells import cell, fate, main
 
+import motley_tff
 from datasets import label_partition
 from motley_tff import algorithms
 from motley_tff.algorithms.optimizers import OptimizerConfig
@@ -185,6 +186,33 @@ def _():
 def _():
     start = [(np.float32(w),) for w in problem.CENTRES]
     return run(algorithms.TRAINING["hypcluster"], _View.models, start=start, num_clusters=2)
+
+
+def _evaluated(silos_of_hits):
+    """Returns the means of a run, where a label says whether an answer is right."""
+
+    def hits(y, predictions):
+        return y, tf.ones_like(y)
+
+    parts = {
+        f"{i}": dict.fromkeys(
+            ("train", "valid", "test"),
+            {"x": np.ones(len(y), np.float32), "y": np.array(y, np.float32)},
+        )
+        for i, y in enumerate(silos_of_hits)
+    }
+    data = clients.InMemoryClients(parts)
+    metrics = (task.Metric("accuracy", hits, True),)
+    scored = dataclasses.replace(silos(), metrics=metrics, train=data, valid=data, test=data)
+    result = motley_tff.run(scored, algorithms.Local(client_optimizer=SGD), rounds=1)
+    return result.summary
+
+
+@cell("accuracy", "its run and summary")
+def _():
+    pairs = zip(problem.HITS, problem.COUNTS)
+    table = _evaluated([[1.0] * hits + [0.0] * (count - hits) for hits, count in pairs])
+    return [table[table.split == "test"].iloc[-1]["baseline_mean"]]
 
 
 _LABELS = np.arange(1000) % 10
