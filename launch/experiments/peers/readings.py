@@ -1,7 +1,7 @@
 """What each cell's numbers are under each way to read an algorithm, in NumPy.
 
 `READINGS[cell][reading]` are numbers: the model after each of three rounds. The first reading of a
-cell is the paper's (`PAPERS` says where), or for an evaluation and a partition that of this suite.
+cell is the paper's, which the function's docstring cites; evaluations have no paper.
 """
 
 from __future__ import annotations
@@ -775,5 +775,9 @@ def dealt(values: Sequence[float]) -> str:
     return f"{fate}, {'same' if seeded else 'other'} under a seed, {order}"
 
 
+# Cells of which no paper says what is right.
+WITHOUT_PAPER = (
+    "diverged_client last_batch client_momentum batchnorm accuracy loss ties diverged"
+).split()
 # Cells that are told in words.
 DESCRIBED = {"iid": dealt, "dirichlet": dealt, "shards": dealt}

@@ -30,7 +30,9 @@ from motley_tff.files import csv_files
 
 FLAGS = flags.FLAGS
 HERE = pathlib.Path(__file__).resolve().parent
-COLUMNS = "library,version,cell,how,weighted_by,outcome,largest_difference,guess,hit,numbers"
+COLUMNS = (
+    "library,version,cell,how,weighted_by,outcome,equals_paper,largest_difference,guess,hit,numbers"
+)
 TOLERANCE = 2e-6  # Of float32 over three rounds.
 # What uv takes of pip's settings, as launch/run does.
 _SHARED = {
@@ -100,6 +102,18 @@ def driven(name: str, python: pathlib.Path, cells: Sequence[str]) -> dict[str, d
         return json.loads(output.read_text(encoding="utf-8"))
 
 
+def ways(cell: str) -> dict[str, list[float]]:
+    """Returns the readings of a cell; a suffix says which of a library's classes was run."""
+    return readings.READINGS[cell.removesuffix(".legacy").removesuffix(".option1")]
+
+
+def equals_paper(cell: str, outcome: str) -> int | str:
+    """Returns whether an outcome is an algorithm's paper's; "" where no paper says."""
+    if cell in readings.DESCRIBED or cell in readings.WITHOUT_PAPER:
+        return ""
+    return int(outcome == next(iter(ways(cell))))
+
+
 def nearest(cell: str, values: Sequence[float]) -> tuple[str, float]:
     """Returns the reading of a cell that is nearest to some numbers, and the largest difference."""
     distances = {}
@@ -132,6 +146,7 @@ def row(name: str, cell: str, result: Mapping[str, Any], guess: str) -> dict[str
         "how": result["how"],
         "weighted_by": result["weighted_by"],
         "outcome": outcome,
+        "equals_paper": equals_paper(cell, outcome),
         "largest_difference": difference,
         "guess": guess,
         "hit": int(guess in (outcome, outcome.split(":")[0])) if guess else "",

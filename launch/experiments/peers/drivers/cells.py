@@ -41,6 +41,8 @@ def flat(values):
 def main():
     """Runs the cells that the command line names, or all."""
     output, *names = sys.argv[1:]
+    if unknown := set(names) - set(_CELLS):
+        raise SystemExit(f"{', '.join(unknown)}: no cells of {sys.argv[0]}, which has {[*_CELLS]}")
     results = {}
     for name in names or _CELLS:
         function, route, weighted_by = _CELLS[name]

@@ -194,13 +194,10 @@ def _evaluated(silos_of_hits):
     def hits(y, predictions):
         return y, tf.ones_like(y)
 
-    parts = {
-        f"{i}": dict.fromkeys(
-            ("train", "valid", "test"),
-            {"x": np.ones(len(y), np.float32), "y": np.array(y, np.float32)},
-        )
-        for i, y in enumerate(silos_of_hits)
-    }
+    parts = {}
+    for i, y in enumerate(silos_of_hits):
+        rows = {"x": np.ones(len(y), np.float32), "y": np.array(y, np.float32)}
+        parts[f"{i}"] = dict.fromkeys(("train", "valid", "test"), rows)
     data = clients.InMemoryClients(parts)
     metrics = (task.Metric("accuracy", hits, True),)
     scored = dataclasses.replace(silos(), metrics=metrics, train=data, valid=data, test=data)
