@@ -621,6 +621,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
             },
             "v begins at 0, bias-corrected": {"initial": 0.0, "corrected": "both"},
         },
+        paper="uniform",
     ),
     "fedyogi": _ways(
         functools.partial(server, "yogi"),
@@ -638,6 +639,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
                 "corrected": "both",
             },
         },
+        paper="uniform",
     )
     | _ways(
         functools.partial(server, "decaying yogi"),
@@ -647,6 +649,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
                 "corrected": "both",
             },
         },
+        paper="uniform",
     ),
     "fedadagrad": _ways(
         functools.partial(server, "adagrad"),
@@ -656,6 +659,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
             "rate twice": {"twice": True},
             "rate twice, v begins at 0": {"initial": 0.0, "twice": True},
         },
+        paper="uniform",
     )
     | _ways(
         adagrad,
@@ -668,6 +672,7 @@ READINGS: dict[str, dict[str, list[float]]] = {
                 "inside": True,
             },
         },
+        paper="uniform",
     ),
     "fedavgm": _ways(
         fedavgm,
@@ -712,10 +717,13 @@ READINGS: dict[str, dict[str, list[float]]] = {
             "own model never moves": {"frozen": True},
             "after the global step": {"after": True},
         },
+        paper="uniform",
     )
-    | _ways(apfl_merged, {"own model becomes the mixture": {}}),
+    | _ways(apfl_merged, {"own model becomes the mixture": {}}, paper="uniform"),
     "apfl.own": _ways(
-        functools.partial(apfl, mixed=False), {"": {}, "after the global step": {"after": True}}
+        functools.partial(apfl, mixed=False),
+        {"": {}, "after the global step": {"after": True}},
+        paper="uniform",
     ),
     # Silos' own models and their shares, where the share is adapted.
     "apfl.adaptive": {
@@ -723,10 +731,12 @@ READINGS: dict[str, dict[str, list[float]]] = {
         "the whole gradient": apfl_adaptive(False),
     },
     "ifca": _ways(ifca, paper="uniform"),
-    "pfedme.global": _ways(pfedme, {"": {}, "theta restarts": {"restarts": True}})
-    | _ways(pfedme_without, {"as FedAvg of three steps a batch": {}}),
+    "pfedme.global": _ways(pfedme, {"": {}, "theta restarts": {"restarts": True}}, paper="uniform")
+    | _ways(pfedme_without, {"as FedAvg of three steps a batch": {}}, paper="uniform"),
     "pfedme.personal": _ways(
-        functools.partial(pfedme, personal=True), {"": {}, "theta restarts": {"restarts": True}}
+        functools.partial(pfedme, personal=True),
+        {"": {}, "theta restarts": {"restarts": True}},
+        paper="uniform",
     ),
     "per_fedavg": _ways(per_fedavg, {"": {}, "inner step kept": {"kept": True}}, paper="uniform"),
     "fedper": _ways(in_layers, {"": _BASE, "as FedAvg": _BOTH}),
@@ -739,8 +749,11 @@ READINGS: dict[str, dict[str, list[float]]] = {
             "base first": {**_BASE, "phases": ((1, 0), (0, 1))},
             "as FedPer": _BASE,
         },
+        paper="uniform",
     ),
-    "fedrep.newest": _ways(in_layers, {"": {**_BASE, **_HEAD_FIRST, "combined": True}}),
+    "fedrep.newest": _ways(
+        in_layers, {"": {**_BASE, **_HEAD_FIRST, "combined": True}}, paper="uniform"
+    ),
     "fedbabu": _ways(
         in_layers,
         {"": {**_BOTH, **_HEAD_FROZEN}, "last layer trains": _BOTH, "as FedPer": _BASE},
