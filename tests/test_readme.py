@@ -14,7 +14,7 @@ from tests.trainers import programs
 from trainers import published_flags
 
 ROOT = pathlib.Path(__file__).parents[1]
-_FOLDERS = ("datasets", "launch", "motley_tff", "tests", "trainers")
+_FOLDERS = ("datasets", "findings", "launch", "motley_tff", "tests", "trainers")
 _MANUAL = [
     ROOT / "README.md",
     *sorted(page for folder in _FOLDERS for page in (ROOT / folder).rglob("README.md")),
