@@ -89,8 +89,8 @@ def small():
 def load(options: data_options.DataOptions):
     """Returns the task that stands in for a data set."""
     if options.dataset_name == "vehicle":
-        made = vehicle.synthesize(options.base_random_seed, _NUM_SENSORS)
-        return vehicle.create_task_from_data(made.features, made.targets, options.base_random_seed)
+        made = vehicle.synthesize(options.seed, _NUM_SENSORS)
+        return vehicle.create_task_from_data(made.features, made.targets, options.seed)
     if options.dataset_name in datasets.CROSS_SILO:
         return silos()
     return toy.without_keras(toy.classifier_task(len(_SIZES), _SIZES, _SEED_OF_DATA))

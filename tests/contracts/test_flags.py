@@ -56,7 +56,7 @@ class Reaches(NamedTuple):
 REACHES = (
     # Data and rounds.
     Reaches("--base_random_seed=5", "rounds", "train_loss"),
-    Reaches("--data_seed=5", "rounds", "train_loss"),
+    Reaches("--data_seed=5", "rounds", "train_loss", beside=("--partition=iid",)),
     Reaches("--dataset_name=emnist", "clients", "client_id", beside=(
         "--clients_per_train_round=2", _ALL)),
     Reaches("--total_rounds=2", "rounds", "round"),
