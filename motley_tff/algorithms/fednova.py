@@ -19,6 +19,7 @@ number ||a_i||_1 that a client sends, too, is not counted in bytes, as its examp
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -43,6 +44,9 @@ class FedNova(fedavg.FedAvg):
         "clients' changes count by direction, not by their number of steps", can_be_grouped=True,
         wants_mean="it scales their mean by how long the clients' steps are", takes_rows=True,
     )  # fmt: skip
+    unused: ClassVar[Mapping[str, str]] = {
+        "keep_optimizer_state": "False, as it counts the steps of one round"
+    }
 
     def check(self) -> None:
         """Raises a UserError if clients' steps are no weighted sums of gradients."""

@@ -17,6 +17,7 @@ then cancels out in the mean. Both ways it sends twice the bytes.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from motley_tff.algorithms import fedavg, optimizers
@@ -37,6 +38,9 @@ class Scaffold(CorrectedAlgorithm):
         takes_rows=True,
     )  # fmt: skip
     sends_states: ClassVar[bool] = True
+    unused: ClassVar[Mapping[str, str]] = {
+        "keep_optimizer_state": "False, as it counts the steps of one round"
+    }
 
     def check(self) -> None:
         """Raises a UserError if a silo's steps do not add up to its mean gradient."""
