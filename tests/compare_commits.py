@@ -35,7 +35,8 @@ _DEVICE = (
 )  # fmt: skip
 _SILO = ("vehicle", "school", "adni")
 _TRAINED = (
-    "fedavg", "fedprox", "fedsgd", "fedstc", "fedstc_server", "fedbabu", "centralized", "per_fedavg"
+    "fedavg", "fedprox", "fedsgd", "fednova", "scaffold", "feddyn", "fedstc", "fedstc_server",
+    "fedbabu", "centralized", "per_fedavg",
 )  # fmt: skip
 _MULTI_TASK = (
     "local", "ditto", "mocha", "mr_mtl", "apfl", "fedper", "fedrep", "pfedme", "per_fedavg"
@@ -155,7 +156,7 @@ def _trained_runs():
     for algorithm in _TRAINED:
         silos = _DIGITS if algorithm == "fedbabu" else ("--dataset_name=vehicle",)
         # FedSTC's clients keep a state.
-        for data in (silos,) if algorithm == "fedstc" else (silos, devices):
+        for data in (silos,) if algorithm in ("scaffold", "feddyn", "fedstc") else (silos, devices):
             yield _run("finetuning_trainer", *data, f"--algorithm={algorithm}", *own)
     yield _run("mtl_trainer", *_DIGITS, "--algorithm=persfl")
     for personalization in ("lp_ft", "proximal"):

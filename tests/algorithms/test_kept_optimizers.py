@@ -97,8 +97,11 @@ def test_the_rate_is_the_rounds_and_not_the_kept_one():
     assert learning.resumed(fresh, kept) == {"learning_rate": 0.7, "accumulator": 3.0}
 
 
-_KEPT = [n for n in registry.STATEFUL if n not in registry.INSTALLED]
-_NUM_OPTIMIZERS = {"mr_mtl": 1, "pfedme": 1, "persfl": 1, "fedstc": 1, "fedbn": 1, "fedrep": 3}
+# SCAFFOLD counts a round's steps, and refuses it.
+_KEPT = [n for n in registry.STATEFUL if n not in (*registry.INSTALLED, "scaffold")]
+_NUM_OPTIMIZERS = {
+    "mr_mtl": 1, "pfedme": 1, "persfl": 1, "fedstc": 1, "feddyn": 1, "fedbn": 1, "fedrep": 3,
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -160,3 +163,10 @@ def test_what_is_refused():
     models = [silos.model.initial_weights(0)] * 2
     with refused("keep_optimizer_state", True, "one model for each silo"):
         kept_optimizers.build(clusters, silos, models)
+
+
+@pytest.mark.parametrize("kind", [algorithms.FedNova, algorithms.Scaffold])
+def test_an_algorithm_that_counts_a_rounds_steps_keeps_no_optimizer(kind):
+    params = kind(OptimizerConfig("sgd", 0.1), keep_optimizer_state=True)
+    with refused("keep_optimizer_state", True, "as it counts the steps of one round"):
+        params.check_rounds(10)

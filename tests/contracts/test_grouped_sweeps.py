@@ -129,7 +129,10 @@ def test_runs_of_a_group_follow_a_schedule_and_end_each_by_itself(tmp_path):
     with in_process.opened("mtl_trainer") as train, mock.patch.object(in_process, "load", silos):
         with row_by_row():
             commandline.parse(["mtl_trainer", *plan.arguments(task.runs[0], tmp_path)])
-            train_group.GroupTraining(tmp_path, plan, task, config.read("mtl_trainer")).run()
+            flags = config.read("mtl_trainer")
+            create = functools.partial(train_group._create, flags.data)
+            selects = flags.selects_round
+            train_group.GroupTraining(tmp_path, plan, task, flags.run, create, selects).run()
         rows = {row["run_id"]: row for row in results.load(results.path_of(tmp_path, task))["runs"]}
         for run in task.runs:
             flags = plan.arguments(run, tmp_path)[2:]
