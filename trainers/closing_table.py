@@ -33,7 +33,7 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     lines = sentences.chosen_rates(record.get(run_directory.RATES, {}))
     counted = record.get(accounting.KEY, {})
     if counted and settings.selects_round:
-        counted = {"reason": "the silos that train chose the round, without noise"}
+        counted = {"reason": accounting.CHOSEN_ROUND}
     lines += sentences.privacy(counted, "" if "reason" in counted else test.get("epsilon", ""))
     lines += sentences.values_that_do_not_exist(rows)
     lines += sentences.worse_than_nothing(test, metric, higher_is_better, constants)

@@ -221,8 +221,9 @@ def _epsilon(run: runs.ReportedRun) -> dict[str, str]:
     if summary is None or "epsilon" not in summary or not record.exists():
         return {}
     counted = json.loads(record.read_text(encoding="utf-8"))[accounting.KEY]
-    if "reason" in counted:
-        return {_EPSILON: f"none, as {counted['reason']}"}
+    reason = accounting.CHOSEN_ROUND if run.selects_round else counted.get("reason")
+    if reason:
+        return {_EPSILON: f"none, as {reason}"}
     epsilon = summary["epsilon"].iloc[0]
     return {_EPSILON: f"{epsilon:.4g} at delta {counted['delta']:.3g} ({counted['accountant']})"}
 

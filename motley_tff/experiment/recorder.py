@@ -176,8 +176,9 @@ class Recorder:
         rounds = list(csv_files.read(path)) if path.exists() else []
         down = before.down + sum(int(row["bytes_down"]) for row in rounds)
         up = before.up + sum(int(row["bytes_up"]) for row in rounds)
+        spent = self._spent(number)
         for row in tables["summary"]:
-            row |= {"bytes_down_total": down, "bytes_up_total": up, **self._spent(number)}
+            row |= {"bytes_down_total": down, "bytes_up_total": up, **spent}
         self._written = self._writer.submit(self._write_evaluation, tables, number)
         for row in tables["summary"]:
             means = ("baseline_mean", "personalized_mean", "pct_clients_hurt")

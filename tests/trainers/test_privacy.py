@@ -139,7 +139,9 @@ def test_no_number_of_models_that_were_trained_before(train, tmp_path):
 
 
 def test_no_number_of_a_round_that_silos_chose(train, tmp_path, capsys):
-    train(tmp_path, "x", *PRIVATE, *SHORT, "--total_rounds=2", "--reported_round=best")
+    flags = ("--total_rounds=2", "--reported_round=best")
+    (run,) = runs.find([str(train(tmp_path, "x", *PRIVATE, *SHORT, *flags))]).runs
+    assert "chose the round" in building._run_row("x", run)["Epsilon, replacing one client"]
     assert "no epsilon, as the silos that train chose the round" in capsys.readouterr().out
 
 

@@ -5,7 +5,7 @@
 Takes runs and sweeps of one data set: some with `--aggregator=differentially_private`, local
 training, which costs no epsilon, and, if there are, others without noise. It prints a row for each
 method and epsilon, means over seeds, and draws both columns; methods without epsilon are lines
-across. Runs without a number, as `run.json` says why, are left out.
+across. Runs without a number, as `run.json` says why, and those of a chosen round are left out.
 """
 
 import os
@@ -57,7 +57,7 @@ def table(reported: Sequence[runs.ReportedRun]) -> pd.DataFrame:
         if summary is None:
             continue
         row = summary.iloc[0]
-        if "epsilon" in row and pd.isna(row["epsilon"]):
+        if "epsilon" in row and (pd.isna(row["epsilon"]) or run.selects_round):
             continue
         method = names.title(run.algorithm)
         epsilon = float(f"{row['epsilon']:.3g}") if "epsilon" in row else float("nan")
