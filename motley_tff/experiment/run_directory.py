@@ -276,7 +276,8 @@ class RunDirectory:
         if now < before:
             expected = f"at least {expected}"
         elif others:
-            expected += f", as {' and '.join(str(errors.name(o)) for o in others)} depend on it"
+            names = " and ".join(str(errors.name(o)) for o in others)
+            expected += f", as {names} depend{'s' * (len(others) == 1)} on it"
         if now < before or others:
             raise UserError(errors.name(flag), now, expected, f"give the same, or {_OTHER}")
         self.record["flags"][flag] = now

@@ -59,6 +59,7 @@ def _losses(q, mu, shape, rng):
     return np.where(of_p > 0, of_p, rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "cohort", "rounds", "delta"), [(1, 5, 4, 1e-2), (2.5, 50, 8, 1e-3), (4, 90, 6, 1e-3)]
 )

@@ -84,7 +84,7 @@ def test_two_groups_have_their_noise_each(tmp_path):
 
 
 def test_a_run_that_goes_on_counts_as_one_that_did_not_stop(train, tmp_path):
-    flags = (*PRIVATE, *SHORT, "--rounds_per_checkpoint=5")
+    flags = (*PRIVATE, "--finetune_max_epochs=0", "--rounds_per_evaluation=10")
     whole = train(tmp_path, "whole", *flags, "--total_rounds=10")
     for rounds in (5, 10):
         cut = train(tmp_path, "cut", *flags, f"--total_rounds={rounds}")

@@ -1,9 +1,10 @@
 """What privacy costs: the metric and the share of clients that is truly hurt, over epsilon.
 
-    ./launch/run python launch/experiments/privacy/over_epsilon.py results --output_dir=DIR
+    ./launch/run python launch/experiments/privacy/over_epsilon.py SWEEP/runs RUN --output_dir=DIR
 
-Takes runs and sweeps of one data set: some with `--aggregator=differentially_private`, local
-training, which costs no epsilon, and, if there are, others without noise. It prints a row for each
+Takes runs of one data set, those of sweeps in their folders `runs`: some with
+`--aggregator=differentially_private`, local training, which costs no epsilon, and, if there are,
+others without noise. It prints a row for each
 method and epsilon, means over seeds, and draws both columns; methods without epsilon are lines
 across. Runs without a number, as `run.json` says why, and those of a chosen round are left out.
 """
@@ -73,7 +74,7 @@ def draw(spent: pd.DataFrame, metric: str) -> Figure:
     """Draws a panel for own models' metric, and one for the share that is truly hurt."""
     figure, axes = style.grid(2, height=2.2)
     looks = style.styles(spent["method"].unique())
-    panels = {"personalized": f"{metric}, own models", "hurt": "% truly hurt"}
+    panels = {"personalized": f"own models: {metric.replace('_', ' ')}", "hurt": "% truly hurt"}
     for ax, (column, title) in zip(axes, panels.items(), strict=True):
         for method, rows in spent.groupby("method", sort=False):
             look = looks[str(method)]
@@ -83,7 +84,9 @@ def draw(spent: pd.DataFrame, metric: str) -> Figure:
             for value in rows.loc[rows["epsilon"].isna(), column]:
                 ax.axhline(value, label=f"{method}, no noise", color=look.colour, linestyle=":")
         ax.set_xscale("log")
-        ax.set_xlabel("epsilon, replacing one client")
+        ax.set_xticks(ticks := sorted(spent["epsilon"].dropna().unique()), map(page.number, ticks))
+        ax.minorticks_off()
+        ax.set_xlabel("epsilon")
         ax.set_title(title)
     style.legend_below(figure, axes[0])
     return figure
