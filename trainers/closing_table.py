@@ -35,7 +35,7 @@ def show(directory: RunDirectory, settings: config.Config) -> None:
     counted = record.get(accounting.KEY, {})
     are_silos = datasets.setting(settings.data.dataset_name, settings.data.setting) == "cross_silo"
     if counted and settings.selects_round and are_silos:
-        counted = {"reason": "the silos that train chose the round, without noise"}
+        counted = {"reason": accounting.CHOSEN_ROUND}
     # Where a round is chosen, all that were trained had a say.
     spent = summaries.last(directory)[0].get("epsilon", "")
     lines += sentences.privacy(counted, "" if "reason" in counted else spent)

@@ -85,7 +85,7 @@ def privacy(counted: Mapping[str, Any], number: str) -> list[str]:
     return [
         f"epsilon {float(number):.4g} at delta {counted['delta']:.3g}, {counted['relation']} of "
         f"{counted['clients']:,}: of the global models of all rounds ({counted['sampling']}; noise "
-        f"{counted['noise_multiplier']:.4g} times the clipping norm, "
+        f"worth {counted['noise_multiplier']:.4g} times the clipping norm, "
         f"{counted['noise_per_replacement']:.4g} times what a replacement changes; "
         f"{counted['accountant']}). Losses and scores in the tables have no noise"
     ]

@@ -216,14 +216,20 @@ def _section_of_runs(compared: Iterable[comparisons.Comparison]) -> page.Section
 
 
 def _epsilon(run: runs.ReportedRun) -> dict[str, str]:
-    """Returns what a run with a private mean says of its reported round."""
-    record, summary = run.path / "run.json", run.reported("summary")
+    """Returns what a run with a private mean says of its rounds: where one of them was chosen, all
+    had a say.
+    """
+    record, summary = run.path / "run.json", run.table("summary")
     if summary is None or "epsilon" not in summary or not record.exists():
         return {}
     counted = json.loads(record.read_text(encoding="utf-8"))[accounting.KEY]
-    if "reason" in counted:
-        return {_EPSILON: f"none, as {counted['reason']}"}
-    epsilon = summary["epsilon"].iloc[0]
+    # Devices' rounds are chosen by clients that do not train.
+    ends_early = any(run.flags.get(name) for name in ("stop_after", "loop.stop_after"))
+    by_silos = run.selects_round and not ends_early
+    reason = accounting.CHOSEN_ROUND if by_silos else counted.get("reason")
+    if reason:
+        return {_EPSILON: f"none, as {reason}"}
+    epsilon = summary["epsilon"].max()
     return {_EPSILON: f"{epsilon:.4g} at delta {counted['delta']:.3g} ({counted['accountant']})"}
 
 

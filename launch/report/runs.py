@@ -93,6 +93,11 @@ class ReportedRun:
         is_tuned = "+" in self.algorithm and names.is_fine_tuned(self.algorithm)
         return self.round > 0 or not (self.algorithm == "local" or is_tuned)
 
+    @property
+    def selects_round(self) -> bool:
+        """Whether validation data chose the round."""
+        return _selects_round(self.flags)
+
     def table(self, name: str) -> pd.DataFrame | None:
         """Returns another of the run's tables, all rounds, or None if there is none or no row."""
         return _read_optional(self.path / f"{name}.csv", ("round", *_COLUMNS[name]))
@@ -253,9 +258,7 @@ def _run(
     path: pathlib.Path, flags: Mapping[str, Any], run_id: str, evaluations: Sequence[Evaluation]
 ) -> ReportedRun:
     flags = _from_record(path)[0] or flags
-    selects = flags.get("reported_round") == "best" or any(
-        flags.get(name) for name in ("finetune_every", "stop_after", "loop.stop_after")
-    )
+    selects = _selects_round(flags)
     number = _tuned_round(path) if selects else None
     number = _reported_round(evaluations, selects) if number is None else number
     by_split = {e.keys["split"]: e for e in evaluations if e.keys["round"] == number}
@@ -279,6 +282,11 @@ def _run(
         evaluations=by_split,
         data=by_split["test"].data,
     )
+
+
+def _selects_round(flags: Mapping[str, Any]) -> bool:
+    names = "finetune_every", "stop_after", "loop.stop_after"
+    return flags.get("reported_round") == "best" or any(flags.get(name) for name in names)
 
 
 def _tuned_round(path: pathlib.Path) -> int | None:

@@ -125,9 +125,14 @@ def noise_for(epsilon: float, rounds: int, mechanism: Mechanism, groups: int = 1
     while high - low > 1e-4:
         middle = (low + high) / 2
         low, high = (middle, high) if spent(math.exp(middle)) > epsilon else (low, middle)
-    exponent = 3 - math.floor(high / math.log(10))
-    # Up, and not by what floats add to a number of four digits.
-    return min(most, math.ceil(math.exp(high) * 10**exponent - 1e-9) / 10**exponent)
+    return min(most, _rounded_up(math.exp(high)))
+
+
+def _rounded_up(value: float) -> float:
+    """Returns a number above 0 with four digits that is no smaller."""
+    exponent = math.floor(math.log10(value)) - 3
+    # Not by what floats add to a number of four digits.
+    return float(f"{math.ceil(value / 10.0**exponent - 1e-9)}e{exponent}")
 
 
 def _refusal(
@@ -149,10 +154,9 @@ def _refusal(
     if fewer:
         ways.append(f"train at most {fewer:,} rounds")
     name = errors.name("dp_epsilon")
-    least = spent(private_mean.most_noise(n))
-    expected = (
-        f"at least {least:.4g} for {rounds:,} rounds of {n:,} of {mechanism.clients:,} clients"
-    )
+    least = _rounded_up(spent(private_mean.most_noise(n)))
+    expected = f"at least {least:,.12g} for {rounds:,} round{'s' * (rounds > 1)} of {n:,} of "
+    expected += f"{mechanism.clients:,} clients"
     advice = " or ".join(ways) or "give more, or train with more clients"
     return UserError(name, epsilon, expected, advice)
 

@@ -21,6 +21,8 @@ from motley_tff.experiment.config import BackendConfig, LoopConfig, RunConfig
 # In `run.json`; what of it may not change while a run goes on.
 KEY = "privacy"
 _LASTING = ("clients", "clients_per_round", "noise_multiplier")
+# Why there is none of the best round; the tables have those of all.
+CHOSEN_ROUND = "the silos that train chose the round, without noise"
 _CHOSEN_RATES = "training clients' data choose the learning rates; give them"
 
 

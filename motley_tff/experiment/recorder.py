@@ -193,8 +193,9 @@ class Recorder:
         rounds = list(csv_files.read(path)) if path.exists() else []
         down = before.down + sum(int(row["bytes_down"]) for row in rounds)
         up = before.up + sum(int(row["bytes_up"]) for row in rounds)
+        spent = self._spent(number)
         for row in tables["summary"]:
-            row |= {"bytes_down_total": down, "bytes_up_total": up, **self._spent(number)}
+            row |= {"bytes_down_total": down, "bytes_up_total": up, **spent}
             texts = {name: csv_files.cell(value) for name, value in row.items()}
             self._summary.append({**texts, "round": str(number)})
         # Before the summary, without which the evaluation is made again.

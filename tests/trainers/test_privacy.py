@@ -84,7 +84,7 @@ def test_two_groups_have_their_noise_each(tmp_path):
 
 
 def test_a_run_that_goes_on_counts_as_one_that_did_not_stop(train, tmp_path):
-    flags = (*PRIVATE, *SHORT, "--rounds_per_checkpoint=5")
+    flags = (*PRIVATE, "--finetune_max_epochs=0", "--rounds_per_evaluation=10")
     whole = train(tmp_path, "whole", *flags, "--total_rounds=10")
     for rounds in (5, 10):
         cut = train(tmp_path, "cut", *flags, f"--total_rounds={rounds}")
@@ -139,7 +139,9 @@ def test_no_number_of_models_that_were_trained_before(train, tmp_path):
 
 
 def test_no_number_of_a_round_that_silos_chose(train, tmp_path, capsys):
-    train(tmp_path, "x", *PRIVATE, *SHORT, "--total_rounds=2", "--reported_round=best")
+    flags = ("--total_rounds=2", "--reported_round=best")
+    (run,) = runs.find([str(train(tmp_path, "x", *PRIVATE, *SHORT, *flags))]).runs
+    assert "chose the round" in building._run_row("x", run)["Epsilon, replacing one client"]
     assert "no epsilon, as the silos that train chose the round" in capsys.readouterr().out
 
 
