@@ -196,8 +196,9 @@ def request(options: CompareOptions, data: DataOptions, data_flags: Mapping[str,
     own = {option.name.flag for option in options_lib.options(DataOptions)} | {*fixed}
     for flag, text in grids.fixed_flags(options.fixed).items():
         if flag in own or flag in methods.OWN_FLAGS:
-            where, advice = f"--fixed={flag}={text}", f"give --{flag} itself, or leave it out"
-            raise UserError(where, "a flag of motley_compare", advice=advice)
+            advice = f"give --{flag} itself, or leave it out" if flag in FLAGS else "leave it out"
+            where = f"--fixed={flag}={text}"
+            raise UserError(where, "what motley_compare decides", advice=advice)
         fixed[flag] = text
     is_deep = methods.is_deep(data.dataset_name, data.model)
     compared = methods.chosen(options.algorithms, setting, is_deep)

@@ -212,7 +212,7 @@ def test_bad_input_is_one_line(folder, refused, compare):
     own = "--fixed=proximal_strength=1"
     assert "a flag of no compared method" in refused("--algorithms=local", own)
     assert "FLAG=VALUE" in refused("--fixed=train_batch_size")
-    assert "found a flag of motley_compare; give --total_rounds" in refused(
+    assert "found what motley_compare decides; give --total_rounds" in refused(
         "--fixed=total_rounds=3"
     )
     assert "--seeds says how many" in refused("--base_random_seed=3")
