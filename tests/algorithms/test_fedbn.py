@@ -224,6 +224,7 @@ def test_a_silo_that_never_trained_has_the_baseline(silos):
     assert losses["t0"][0] != losses["t0"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_rates_are_tried_by_what_it_is_of_one_silo(silos):
     weights, alone = silos.model.initial_weights(0), [("t1",)] * 3
@@ -277,6 +278,7 @@ def test_vectorized_is_not_taken(silos):
         assert name == "sequential" and "batch statistics" in why
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_run_goes_on_exports_and_is_started_from(silos, tmp_path):
     params = dataclasses.replace(_PARAMS, train_batch_size=100, train_epochs=1)
