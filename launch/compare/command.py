@@ -196,7 +196,8 @@ def request(options: CompareOptions, data: DataOptions, data_flags: Mapping[str,
     own = {option.name.flag for option in options_lib.options(DataOptions)} | {*fixed}
     for flag, text in grids.fixed_flags(options.fixed).items():
         if flag in own or flag in methods.OWN_FLAGS:
-            advice = f"give --{flag} itself, or leave it out" if flag in FLAGS else "leave it out"
+            is_ours = flag in own or flag == _ROUNDS.flag
+            advice = f"give --{flag} itself, or leave it out" if is_ours else "leave it out"
             where = f"--fixed={flag}={text}"
             raise UserError(where, "what motley_compare decides", advice=advice)
         fixed[flag] = text
